@@ -97,7 +97,7 @@ def seed_everything(
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
 
-# %% ../nbs/api/00_core.ipynb #15c59e03
+# %% ../nbs/api/00_core.ipynb #dad29508
 def fingerprint(
     value: Any, # anything JSON can hold
 ) -> str: # 16 hexadecimal digits
@@ -109,7 +109,10 @@ def file_sha256(
     path: str|Path, # an existing file
 ) -> str: # 64 hexadecimal digits
     "sha256 of a file's bytes, read in blocks."
-    with open(path, "rb") as file: return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else hashlib.sha256(file.read()).hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20): digest.update(block)
+    return digest.hexdigest()
 
 @contextlib.contextmanager
 def replacing(

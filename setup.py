@@ -1,0 +1,36 @@
+"""Installs what settings.ini says: version, requirements, the dev extra, the console script; README.md is the long description."""
+from configparser import ConfigParser
+from pathlib import Path
+from setuptools import find_packages, setup
+
+here = Path(__file__).resolve().parent
+parser = ConfigParser(delimiters=["="])
+parser.read(here/"settings.ini", encoding="utf-8")
+settings = parser["DEFAULT"]
+statuses = ["1 - Planning", "2 - Pre-Alpha", "3 - Alpha", "4 - Beta", "5 - Production/Stable", "6 - Mature", "7 - Inactive"]
+
+setup(
+    name=settings["lib_name"],
+    version=settings["version"],
+    description=settings["description"],
+    long_description=(here/"README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author=settings["author"],
+    license="Apache-2.0",
+    keywords=settings["keywords"].split(),
+    classifiers=[
+        f"Development Status :: {statuses[int(settings['status']) - 1]}",
+        f"Intended Audience :: {settings['audience']}",
+        f"Natural Language :: {settings['language']}",
+        "Programming Language :: Python :: 3",
+    ],
+    python_requires=f">={settings['min_python']}",
+    install_requires=settings["requirements"].split(),
+    extras_require={"dev": settings["dev_requirements"].split()},
+    entry_points={
+        "console_scripts": settings["console_scripts"].split(),
+        "nbdev": [f"{settings['lib_name']}={settings['lib_path']}._modidx:d"],
+    },
+    packages=find_packages(include=[settings["lib_path"], f"{settings['lib_path']}.*"]),
+    zip_safe=False,
+)

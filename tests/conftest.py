@@ -1,0 +1,50 @@
+"""What the tests share: where the real data and the golden files lie, and the sentence with which a test that needs them skips."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("SENTNB_ROOT", str(ROOT))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def hub() -> Path:
+    "The local mirror of the public data."
+    named = os.environ.get("SENTNB_HUB")
+    if not named: pytest.skip("real data: set SENTNB_HUB to a mirror of the public data sets")
+    if not Path(named).is_dir(): pytest.fail(f"SENTNB_HUB={named!r} is not a folder")
+    return Path(named).resolve()
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    "Golden pictures, models and losses of the reference implementations."
+    folder = ROOT.parent/"shared"/"golden"
+    if not folder.is_dir(): pytest.skip("golden parity: there is no folder shared/golden beside the checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fonts() -> Path:
+    "The font files that the golden pictures were drawn with."
+    folder = ROOT.parent/"shared"/"fonts"
+    if not folder.is_dir(): pytest.skip("golden parity: there is no folder shared/fonts beside the checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def python():
+    "Run code in a fresh interpreter in the project's root: python(code) -> its stdout; a failure shows its stderr."
+    def call(code: str, **env: str) -> str:
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    return call
