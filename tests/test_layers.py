@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT/"sentnb"
 LAYERS = dict(core=0, renderer=1, augmenters=1, losses=1, corpora=1, results=1, figures=1, encoders=2, training=3, evaluation=3, experiments=4)
-WITHOUT_TORCH = ("core", "renderer", "augmenters", "corpora", "results", "figures", "experiments")
+WITHOUT_TORCH = ("renderer", "augmenters", "corpora", "results", "figures", "experiments")
 LONGEST = 450
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "_modidx.py")
@@ -29,9 +29,8 @@ def imports_of(path: Path, tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = package[:len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            names = {f"{module}.{alias.name}" for alias in node.names}
             # `from . import core` imports a module, `from .core import pick` a name of one
-            found |= names if module == "sentnb" or (PACKAGE/Path(*module.split(".")[1:])).is_dir() and module.startswith("sentnb.") and not node.module else {module}
+            found |= {f"{module}.{alias.name}" for alias in node.names} if node.module in (None, "sentnb") else {module}
     return found
 
 
@@ -77,7 +76,7 @@ def test_module(path):
 
 
 def test_importing_the_light_modules_loads_neither_torch_nor_transformers(python):
-    names = ["sentnb"] + [f"sentnb.{name}" for name in WITHOUT_TORCH if (PACKAGE/f"{name}.py").exists() or (PACKAGE/name).is_dir()]
+    names = ["sentnb"] + [f"sentnb.{name}" for name in ("core", *WITHOUT_TORCH) if (PACKAGE/f"{name}.py").exists() or (PACKAGE/name).is_dir()]
     code = "import importlib, sys\nfor name in %r:\n    importlib.import_module(name)\n    print(name, [m for m in ('torch', 'transformers') if m in sys.modules])" % names
     assert [line for line in python(code).splitlines() if not line.endswith("[]")] == []
 

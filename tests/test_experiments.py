@@ -1,0 +1,224 @@
+"""Every experiment at demo, end to end through the driver and papermill; and what the driver says when something is wrong."""
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import v4
+
+from sentnb import experiments
+
+ROOT = Path(__file__).resolve().parent.parent
+EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
+EVIDENCE = {"settings", "seed", "commit", "dirty", "versions", "fonts", "data", "hardware"}
+
+
+def keys(value) -> set[str]:
+    "All the keys of nested dictionaries."
+    return set().union(*[{key} | keys(inner) for key, inner in value.items()]) if isinstance(value, dict) else set()
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("figures")
+
+
+def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+    "The command in a process of its own, as a user types it."
+    return subprocess.run([sys.executable, "-c", "import sys; from sentnb.experiments import main; sys.exit(main())", *arguments],
+                          cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_demo(path, figures):
+    before = {file: file.stat().st_mtime_ns for file in (ROOT/"figures").rglob("*") if file.is_file()}
+    done = sentnb("run", path.stem, "-p", "demo", "--quiet", SENTNB_FIGURES=str(figures), HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    folder = figures/path.stem/"demo"
+    assert f"{path.stem}.ipynb" in done.stdout and "numbers.csv" in done.stdout and ".png" in done.stdout, "it says where the results are"
+
+    from sentnb.results import load_run
+    record = load_run(folder)
+    assert record.details["profile"] == "demo"
+    assert EVIDENCE <= keys(record.details), f"run.json lacks {EVIDENCE - keys(record.details)}"
+    numbers = record.numbers
+    assert len(numbers) and {"table", "row", "column", "value", "low", "high", "n_seeds"} <= set(numbers.columns)
+    assert all(math.isfinite(float(value)) for value in numbers["value"])
+
+    pictures = {picture.stem for picture in folder.glob("*.svg")}
+    assert pictures, "no figure"
+    for name in pictures:
+        for suffix in ("png", "pdf", "csv"): assert (folder/f"{name}.{suffix}").stat().st_size > 0, f"{name}.{suffix}"
+
+    executed = nbformat.read(folder/f"{path.stem}.ipynb", 4)
+    assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code" and cell.source.strip())
+    assert str(ROOT) not in (folder/f"{path.stem}.ipynb").read_text(encoding="utf-8")
+    assert not list(figures.rglob("*.unfinished.ipynb"))
+    assert before == {file: file.stat().st_mtime_ns for file in (ROOT/"figures").rglob("*") if file.is_file()}, "SENTNB_FIGURES alone is written"
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    "Make a notebook with a parameters cell: tiny(name, *cells) -> path."
+    def make(name: str, *cells: str, tag: str="parameters") -> Path:
+        made = [v4.new_markdown_cell(f"# {name}\n\n> A test."), v4.new_code_cell("profile = 'demo'\nsteps = 3\nwords = ['a']", metadata=dict(tags=[tag])), *map(v4.new_code_cell, cells)]
+        path = tmp_path/f"{name}.ipynb"
+        nbformat.write(v4.new_notebook(cells=made, metadata=dict(kernelspec=dict(name="python3", language="python", display_name="python3"))), path)
+        return path
+    return make
+
+
+def test_a_failed_cell_is_reported(tiny, tmp_path):
+    notebook = tiny("99_fails", "print('before')", "# a comment\nraise ValueError('steps is ' + str(steps))", "print('after')")
+    good = tmp_path/"figures"/"99_fails"/"demo"/"99_fails.ipynb"
+    good.parent.mkdir(parents=True)
+    good.write_text("the last good copy")
+    done = sentnb("run", str(notebook), "-P", "steps=7", SENTNB_FIGURES=str(tmp_path/"figures"))
+    assert done.returncode == 1
+    report = done.stderr[done.stderr.index("sentnb: "):]
+    unfinished = good.with_suffix(".unfinished.ipynb")
+    assert len(report.splitlines()) == 3 and "Traceback" not in report
+    assert "99_fails failed in cell [4]: raise ValueError" in report and "ValueError: steps is 7" in report and str(unfinished) in report
+    assert "before" in done.stderr, "what the cells print is shown as it comes"
+    outputs = [output for cell in nbformat.read(unfinished, 4).cells if cell.cell_type == "code" for output in cell.outputs]
+    assert outputs[0].text == "before\n" and outputs[-1].ename == "ValueError"
+    assert good.read_text() == "the last good copy"
+
+
+def test_a_dead_kernel_is_reported(tiny, tmp_path):
+    done = sentnb("run", str(tiny("99_dies", "import os; os._exit(1)")), "-q", SENTNB_FIGURES=str(tmp_path))
+    assert done.returncode == 1 and "the kernel died" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["-P", "step=7"], "has no parameter 'step'; it has: profile, steps, words"),
+    (["-P", "steps"], "-P steps: expected name=value"),
+    (["-P", "steps={a: 1}"], "neither a number"),
+    (["-P", "steps=1", "-P", "steps=2"], "given twice"),
+    (["-P", "profile=small"], "the profile is given by -p"),
+    (["-p", "tiny"], "invalid choice: 'tiny'"),
+    (["--output", "out.txt"], "ends in .ipynb"),
+    (["--output", "nbs/out.ipynb"], "lies in nbs/"),
+])
+def test_refused(tiny, tmp_path, monkeypatch, capsys, arguments, sentence):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path/"figures"))
+    monkeypatch.chdir(ROOT)
+    try: status = experiments.main(["run", str(tiny("99_fine")), *arguments])
+    except SystemExit as stop: status = stop.code
+    assert status == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.unfinished.ipynb")) and not (ROOT/"nbs"/"out.ipynb").exists()
+
+
+def test_the_notebook_itself_is_never_the_output(tiny, capsys):
+    notebook = tiny("99_fine")
+    source = notebook.read_bytes()
+    assert experiments.main(["run", str(notebook), "--output", str(notebook)]) == 2
+    assert notebook.read_bytes() == source and "is the notebook itself" in capsys.readouterr().err
+
+
+def test_without_the_tag_nothing_runs(tiny, capsys):
+    assert experiments.main(["run", str(tiny("99_untagged", tag="other"))]) == 2
+    assert "no cell tagged 'parameters'" in capsys.readouterr().err
+
+
+def test_unknown_names(capsys):
+    assert experiments.main(["run", "no_such_thing"]) == 2
+    said = capsys.readouterr().err
+    assert "no experiment 'no_such_thing'" in said and all(path.stem in said for path in EXPERIMENTS)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_names(path):
+    number, _, rest = path.stem.partition("_")
+    for name in (path.stem, number, str(int(number)), rest, str(path)): assert experiments.find(name) == path
+
+
+def test_parameters_reach_the_notebook(tiny, tmp_path):
+    notebook = tiny("99_shows", "import os, sys\nprint(repr((profile, steps, words)))\nprint(os.path.realpath(os.getcwd()), sys.prefix, file=sys.stderr)")
+    executed = experiments.run(notebook, "paper", dict(steps=1e-4, words=["en", "no"]), tmp_path/"new"/"folder"/"out.ipynb", progress=False)
+    outputs = {output.name: output.text for cell in nbformat.read(executed, 4).cells if cell.cell_type == "code" for output in cell.outputs}
+    assert outputs["stdout"] == "('paper', 0.0001, ['en', 'no'])\n"
+    assert sys.prefix.removeprefix(f"{ROOT}/") in outputs["stderr"], "the kernel is this interpreter's"
+    tags = [cell.metadata.get("tags", []) for cell in nbformat.read(executed, 4).cells]
+    assert tags.index(["injected-parameters"]) == tags.index(["parameters"]) + 1
+    assert "papermill" not in json.dumps([cell.metadata for cell in nbformat.read(executed, 4).cells])
+
+
+def test_a_foreign_python3_kernel_is_not_picked(tiny, tmp_path):
+    kernel = tmp_path/"home"/".local"/"share"/"jupyter"/"kernels"/"python3"
+    kernel.mkdir(parents=True)
+    (kernel/"kernel.json").write_text(json.dumps(dict(argv=["/bin/false", "{connection_file}"], display_name="foreign", language="python")))
+    home = dict(HOME=str(tmp_path/"home"), JUPYTER_DATA_DIR=str(kernel.parent.parent), SENTNB_FIGURES=str(tmp_path))
+    done = sentnb("run", str(tiny("99_fine", "print('ran')")), "-q", **home)
+    assert done.returncode == 0, done.stderr
+    done = sentnb("run", str(tiny("99_fine", "print('ran')")), "-q", JUPYTER_PATH=str(kernel.parent.parent), SENTNB_FIGURES=str(tmp_path))
+    assert done.returncode == 2 and "the kernel python3 starts /bin/false" in done.stderr
+
+
+def test_list(capsys):
+    assert experiments.main(["list"]) == 0
+    said = capsys.readouterr().out
+    for path in EXPERIMENTS: assert path.stem in said
+    for path in EXPERIMENTS: assert experiments.introduce(path).title in said
+
+
+def test_list_loads_nothing_heavy(python):
+    code = "import sys\nfrom sentnb.experiments import main\nmain(['list'])\nprint([m for m in ('torch', 'transformers', 'papermill', 'pandas') if m in sys.modules])"
+    assert python(code).splitlines()[-1] == "[]"
+
+
+def test_render(tmp_path, capsys):
+    out = tmp_path/"new"/"picture.png"
+    for strategy in ("continuous", "words", "bigrams"):
+        assert experiments.main(["render", "One sentence, drawn.", "-o", str(out), "--strategy", strategy]) == 0
+        assert out.read_bytes().startswith(b"\x89PNG")
+    assert experiments.main(["render", "x", "-o", str(tmp_path/"picture.jpg")]) == 2
+    assert "ends in .png" in capsys.readouterr().err
+
+
+def test_render_cuts_nothing(tmp_path):
+    from PIL import Image
+    sizes = []
+    for n in (1, 200):
+        assert experiments.main(["render", "a long sentence " * n, "-o", str(tmp_path/"picture.png")]) == 0
+        sizes.append(Image.open(tmp_path/"picture.png").size)
+    assert sizes[1][1] > 5 * sizes[0][1] and sizes[1][0] >= sizes[0][0]
+
+
+def test_encode(tmp_path, capsys, monkeypatch):
+    import io
+    import numpy as np
+    import torch
+    from sentnb.encoders import PixelConfig, PixelEncoder
+    torch.manual_seed(0)
+    encoder = PixelEncoder(PixelConfig(width=32, depth=1, heads=2, mlp_width=64)) if "width" in PixelConfig.__dataclass_fields__ else PixelEncoder(PixelConfig())
+    encoder.save_pretrained(tmp_path/"model")
+    texts = ["a sentence", "", "ещё одно предложение", "三"]
+    (tmp_path/"in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    out = tmp_path/"new"/"out.npy"
+    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", str(tmp_path/"model"), "-o", str(out)]) == 0
+    vectors = np.load(out, allow_pickle=False)
+    assert vectors.dtype == np.float32 and vectors.shape[0] == 4
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(vectors, PixelEncoder.from_pretrained(tmp_path/"model").encode(texts), atol=1e-5)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\r\n".join(texts).encode())))
+    assert experiments.main(["encode", "-", "-m", str(tmp_path/"model"), "-o", str(out), "--no-normalize"]) == 0
+    assert np.load(out).shape == vectors.shape and not np.allclose(np.linalg.norm(np.load(out), axis=1), 1)
+
+
+@pytest.mark.parametrize("content, sentence", [(b"", "holds no line"), (b"one\n\xff\n", "line 2 is not UTF-8"), (None, "No such file")])
+def test_encode_refuses(tmp_path, capsys, content, sentence):
+    if content is not None: (tmp_path/"in.txt").write_bytes(content)
+    (tmp_path/"out.npy").write_bytes(b"old")
+    from sentnb.encoders import PixelConfig, PixelEncoder
+    model = tmp_path/"model"
+    if content: PixelEncoder(PixelConfig()).save_pretrained(model)
+    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", str(model), "-o", str(tmp_path/"out.npy")]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and len(said.strip().splitlines()) == 1
+    assert (tmp_path/"out.npy").read_bytes() == b"old"
