@@ -7,13 +7,13 @@ __all__ = ['UNSPACED', 'ENDS', 'ALPHABETS', 'LOOKALIKES', 'KEYBOARDS', 'AUGMENTE
            'char_insert', 'char_delete', 'char_swap', 'char_substitute', 'word_shuffle', 'word_shuffle_conditional',
            'mixture', 'perturb', 'spans', 'crop', 'horizontal_flip', 'vertical_flip', 'blur', 'image_mixture']
 
-# %% ../nbs/api/05_augmenters.ipynb #30499d6f
+# %% ../nbs/api/05_augmenters.ipynb #f35d6fed
 import functools, itertools, math, random, re, unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from .core import derive_seed
 
-# %% ../nbs/api/05_augmenters.ipynb #173976d3
+# %% ../nbs/api/05_augmenters.ipynb #96ba4494
 def _extends(c: str, before: str) -> bool:
     "Whether `c` continues the cluster whose last code point is `before`."
     n = ord(c)
@@ -21,11 +21,13 @@ def _extends(c: str, before: str) -> bool:
         or 0x1F3FB <= n <= 0x1F3FF or 0xE0020 <= n <= 0xE007F                                 # skin tones, tags of flags
         or (0x1160 <= n <= 0x11FF or 0xD7B0 <= n <= 0xD7FB) and unicodedata.name(before, "")[:6] == "HANGUL") # parts of a syllable
 
+_SINGLE = re.compile("[\0-\u02ff\u0370-\u0482\u048a-\u058f\u1e00-\u1fff\u2010-\u2027\u3000-\u3029\u3041-\u3096\u30a0-\u30ff\u3400-\u9fff\uac00-\ud7a3\uff01-\uffef]*") # no marks: quick
+
 def clusters(
     text: str, # any str
 ) -> list[str]: # joined, they are `text`
     "The characters as a reader counts them: a base with its marks and joiners, or two regional indicators. Space is never a base."
-    if text.isascii() or max(text) < "\u0300": return list(text)
+    if _SINGLE.fullmatch(text): return list(text)
     starts, flag = [], False
     for i, c in enumerate(text):
         regional = 0x1F1E6 <= ord(c) <= 0x1F1FF
@@ -33,7 +35,7 @@ def clusters(
         else: flag = False
     return [text[i:j] for i, j in zip(starts, [*starts[1:], len(text)])]
 
-# %% ../nbs/api/05_augmenters.ipynb #318c14bd
+# %% ../nbs/api/05_augmenters.ipynb #4b44fbc0
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf"
                       "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]") # scripts that do not space their words
 ENDS = ",;:.!?…，；：。！？、．｡､،؛؟۔।॥։" # what ends a sub-sentence
@@ -58,12 +60,12 @@ def _typo_words(parts: list[str]) -> list[list[int]]:
         if not part[0].isalnum():
             if part[0].isspace() or open_ == "unspaced": open_ = ""
             continue
-        kind = "unspaced" if UNSPACED.match(part) else "spaced"
+        kind = "unspaced" if part > "\u0e00" and UNSPACED.match(part) else "spaced"
         if kind == open_ and not (kind == "unspaced" and len(words[-1]) == 2): words[-1].append(i)
         else: words.append([i]); open_ = kind
     return words
 
-# %% ../nbs/api/05_augmenters.ipynb #dea52e72
+# %% ../nbs/api/05_augmenters.ipynb #ceed830d
 def _checked(text: str, rng: random.Random, rate: float) -> None:
     if not isinstance(text, str): raise TypeError(f"text is {type(text).__name__}: expected one str")
     if not isinstance(rng, random.Random): raise TypeError(f"rng is {type(rng).__name__}: expected a random.Random, such as random.Random(0)")
@@ -74,10 +76,12 @@ def _how_many(words: Sequence, rate: float, count: int|None) -> int:
     if count < 0: raise ValueError(f"count={count}: expected a number of edits, 0 or more")
     return count
 
-def _spread(words: list[list[int]], rng: random.Random, spare: int=0) -> list[int]:
-    "All sites in random order, one of each word before the second of any; `spare` sites of each word are left out."
-    words = [rng.sample(word, len(word))[:len(word) - spare] for word in rng.sample(words, len(words))]
-    return [site for row in itertools.zip_longest(*words) for site in row if site is not None]
+def _spread(words: list[list[int]], rng: random.Random, spare: int=0) -> Iterator[int]:
+    "Sites in random order, one of each word before the second of any; `spare` sites of each word are left out."
+    words = [word[:] for word in rng.sample(words, len(words)) if len(word) > spare]
+    while words:
+        for word in words: yield word.pop(rng.randrange(len(word)))
+        words = [word for word in words if len(word) > spare]
 
 @functools.lru_cache(4096)
 def script(
@@ -86,11 +90,14 @@ def script(
     "The first word of the Unicode name of a character's base."
     return unicodedata.name(cluster[0], "").split(" ")[0]
 
-def _own(parts: list[str], like: str) -> list[str]:
-    "The different characters of a text in the script of `like`, in order of appearance."
-    return list(dict.fromkeys(part for part in parts if part[0].isalnum() and script(part) == script(like)))
+def _own(parts: list[str]) -> dict[str, list[str]]:
+    "script -> the different characters that a text has in it, in order of appearance"
+    found: dict[str, list[str]] = {}
+    for part in dict.fromkeys(parts):
+        if part[0].isalnum(): found.setdefault(script(part), []).append(part)
+    return found
 
-# %% ../nbs/api/05_augmenters.ipynb #70105709
+# %% ../nbs/api/05_augmenters.ipynb #724f7b11
 def _range(first: str, last: str, but: str="") -> str:
     return "".join(c for c in map(chr, range(ord(first), ord(last) + 1)) if c not in but and c.isalpha())
 
@@ -108,15 +115,14 @@ def char_insert(
     "Insert a letter of the same script before or after a letter; a digit beside a digit."
     _checked(text, rng, rate)
     parts, table = clusters(text), {**ALPHABETS, **(alphabets or {})}
-    words = _typo_words(parts)
-    out = parts[:]
-    for i in _spread(words, rng)[:_how_many(words, rate, count)]:
-        new = rng.choice(table.get(script(parts[i])) or _own(parts, parts[i]))
+    words, own, out = _typo_words(parts), _own(parts), parts[:]
+    for i in itertools.islice(_spread(words, rng), _how_many(words, rate, count)):
+        new = rng.choice(table.get(script(parts[i])) or own[script(parts[i])])
         if parts[i].isupper() and any(part.isupper() for part in (*parts[max(i-1, 0):i], *parts[i+1:i+2])): new = new.upper()
         out[i] = rng.choice((new + parts[i], parts[i] + new))
     return "".join(out)
 
-# %% ../nbs/api/05_augmenters.ipynb #d31635ca
+# %% ../nbs/api/05_augmenters.ipynb #74bea32f
 def char_delete(
     text: str, # any str
     rng: random.Random, # the source of all choices
@@ -127,7 +133,7 @@ def char_delete(
     _checked(text, rng, rate)
     parts = clusters(text)
     words = [word for word in _typo_words(parts) if len(word) > 1]
-    gone = set(_spread(words, rng, spare=1)[:_how_many(words, rate, count)])
+    gone = set(itertools.islice(_spread(words, rng, spare=1), _how_many(words, rate, count)))
     return "".join(part for i, part in enumerate(parts) if i not in gone)
 
 def char_swap(
@@ -143,13 +149,14 @@ def char_swap(
     words = [word for word in words if word]
     left, moved = _how_many(words, rate, count), set()
     for i in _spread(words, rng):
-        if left and not moved & {i, i + 1}:
+        if not left: break
+        if not moved & {i, i + 1}:
             parts[i], parts[i+1] = parts[i+1], parts[i]
             moved |= {i, i + 1}; left -= 1
     return "".join(parts)
 
-# %% ../nbs/api/05_augmenters.ipynb #f995dcc2
-LOOKALIKES = """aаɑα bЬ6 cсϲ dԁđ eеё fƒ gɡq9 hһħ iі1lı jј kкκ l1Iӏ mм nпη oоοσ0 pрρ qԛ rг sѕ5 tтτ uυ vνѵ wѡω xхχ× yуγ z2ʐ
+# %% ../nbs/api/05_augmenters.ipynb #e877677d
+LOOKALIKES = """aаɑα bЬ6 cсϲ dԁđ eеё fƒ gɡq9 hһħ iі1lı jј kкκ l1Iӏ mм nпη oоοσ0 pрρ qԛ rг sѕ5 tтτ uυ vνѵ wѡω xхχ× yуγ z2
     AАΑ BВΒ8 CСϹG DĐ EЕΕ FϜ G6 HНΗ IІΙl1 JЈ KКΚ L1 MМΜ NΝ OОΟ0Q PРΡ RЯ SЅ5 TТΤ VѴ WԜ XХΧ YУΥҮ ZΖ2 3ЗзэЭ 4чЧ 7Г 8В 9gд
     бδ6 ийнu шщц ьъыЬ жҗ длЛ фφ яЯ юЮ ШЩЦ ЬЪЫБ ИЙН ЛПД ДЦ ЕЁ
     דר החת בכ וזן םס עצ بتثنپ جحخ دذ رز سش صض طظ عغ فق بव घध पष भम डङ बव थय กถภ คดต ชซ บป ผฝพฟ นม ขฃ
@@ -173,7 +180,7 @@ def _keyboard(rows: Sequence[str], shift: Sequence[float]=(0, .25, .75)) -> list
 
 _ALIKE, _KEYS = _neighbours(LOOKALIKES), _neighbours([pair for rows in KEYBOARDS.values() for pair in _keyboard(rows)])
 
-# %% ../nbs/api/05_augmenters.ipynb #238fbdad
+# %% ../nbs/api/05_augmenters.ipynb #16706a85
 def _candidates(cluster: str) -> tuple[list[str], list[str]]:
     "(what looks like a character, what lies by it on a keyboard)"
     if len(cluster) == 1 and 0 <= (n := ord(cluster) - 0xAC00) < 11172: # 19 initials x 21 vowels x 28 finals
@@ -198,16 +205,16 @@ def char_substitute(
     if by not in ("both", "lookalike", "keyboard"): raise ValueError(f"by={by!r}: expected 'both', 'lookalike' or 'keyboard'")
     if others not in ("text", "keep"): raise ValueError(f"others={others!r}: expected 'text' or 'keep'")
     parts = clusters(text)
-    words = _typo_words(parts)
-    left, out = _how_many(words, rate, count), parts[:]
+    words, own, out = _typo_words(parts), _own(parts), parts[:]
+    left = _how_many(words, rate, count)
     for i in _spread(words, rng):
         if not left: break
         found = [kind for kind, name in zip(_candidates(parts[i]), ("lookalike", "keyboard")) if kind and by in ("both", name)]
-        if not found and others == "text": found = [same] if (same := [c for c in _own(parts, parts[i]) if c != parts[i]]) else []
+        if not found and others == "text": found = [same] if (same := [c for c in own[script(parts[i])] if c != parts[i]]) else []
         if found: out[i] = rng.choice(rng.choice(found)); left -= 1
     return "".join(out)
 
-# %% ../nbs/api/05_augmenters.ipynb #6e571552
+# %% ../nbs/api/05_augmenters.ipynb #b40ff0d8
 def _permute(units: list[str], places: list[int], rng: random.Random, rate: float) -> None:
     "Shuffle a share of the units at these places, to another text wherever two of them differ."
     places = sorted(rng.sample(places, min(len(places), max(2, int(rate * len(places) + .5))))) if rate else []
@@ -232,7 +239,7 @@ def word_shuffle(
     for movable in ("word", "char"): _permute(units, [i for i, (_, kind) in enumerate(kinds) if kind == movable], rng, rate)
     return "".join(units)
 
-_ENDING = re.compile(f"[{re.escape(ENDS)}]\\W*$")
+_AT_ENDS, _LETTER = re.compile(f"[{re.escape(ENDS)}]"), re.compile(r"\w")
 
 def word_shuffle_conditional(
     text: str, # any str
@@ -244,11 +251,12 @@ def word_shuffle_conditional(
     kinds, part = _units(text), []
     units = [unit for unit, _ in kinds]
     for i, (unit, kind) in enumerate([*kinds, (".", "mark")]):
-        if kind not in ("space", "mark"): part.append(i)
-        if not _ENDING.search(unit): continue
+        pieces = _AT_ENDS.split(unit) # a mark inside a word (3,000) ends one sub-sentence and begins another
+        if kind not in ("space", "mark") and (len(pieces) == 1 or _LETTER.search(pieces[0])): part.append(i)
+        if len(pieces) == 1: continue
         for movable in ("word", "char"):
-            _permute(units, [i for i in part[1:-1] if kinds[i][1] == movable and not any(c in ENDS for c in kinds[i][0])], rng, rate)
-        part = []
+            _permute(units, [i for i in part[1:-1] if kinds[i][1] == movable], rng, rate)
+        part = [i] if _LETTER.search(pieces[-1]) else []
     return "".join(units)
 
 # %% ../nbs/api/05_augmenters.ipynb #f764e491

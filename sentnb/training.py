@@ -6,8 +6,8 @@
 __all__ = ['VIEWS', 'pair_view', 'same_view', 'perturbed_view', 'span_view', 'Stage', 'batch_indices', 'learning_rate_at', 'fit',
            'average_weights']
 
-# %% ../nbs/api/08_training.ipynb #d6e31c6a
-import contextlib, copy, dataclasses, json, math, random, time
+# %% ../nbs/api/08_training.ipynb #8f511d29
+import contextlib, copy, dataclasses, functools, json, math, random, time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class Stage:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "examples"}
         return values | dict(examples=len(self.examples), fingerprint=fingerprint([e if isinstance(e, str) else list(e) for e in self.examples]))
 
-# %% ../nbs/api/08_training.ipynb #d8cda505
+# %% ../nbs/api/08_training.ipynb #332f29c6
 def batch_indices(
     n: int, # examples
     batch_size: int, # at most n
@@ -85,17 +85,20 @@ def batch_indices(
 ) -> list[int]: # batch_size distinct indices
     "Which examples meet in a batch: whole epochs of shuffled order, the incomplete rest of an epoch left out of it."
     epoch, place = divmod(batch, n//batch_size)
-    order = list(range(n))
-    random.Random(derive_seed(seed, "order", epoch)).shuffle(order)
-    return order[place*batch_size:(place + 1)*batch_size]
+    return _epoch_order(n, derive_seed(seed, "order", epoch))[place*batch_size:(place + 1)*batch_size]
 
-# %% ../nbs/api/08_training.ipynb #28aec571
+@functools.lru_cache(2)   # the batches of an epoch come one after the other
+def _epoch_order(n: int, seed: int) -> list[int]:
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return order
+
+# %% ../nbs/api/08_training.ipynb #d1ab7228
 class _Batches(torch.utils.data.Dataset):
     "Batch number b of a stage as rendered strips; every process of a run draws its own rows."
     def __init__(self, stage: Stage, renderer, seed: int, first: int, process: int, processes: int):
         self.stage, self.renderer, self.seed, self.first = stage, renderer, derive_seed(seed, stage.name), first
         self.rows = slice(process*stage.batch_size//processes, (process + 1)*stage.batch_size//processes)
-        self._epoch = (None, None)
 
     def __len__(self) -> int: return self.stage.steps*self.stage.accumulate - self.first
 
@@ -152,14 +155,14 @@ def _same_settings(old: dict, new: dict, folder: Path) -> None:
     differ = [f"{k} {old.get(k)!r} then, {new.get(k)!r} now" for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)]
     raise ValueError(f"{folder} holds a run with other settings ({'; '.join(differ[:5])}); choose another output_dir, or resume=False to start anew")
 
-# %% ../nbs/api/08_training.ipynb #7aeb819c
+# %% ../nbs/api/08_training.ipynb #16dbc0e9
 def fit(
     encoder, # a PixelEncoder, or a module with `renderer` and the same forward
     stages: Sequence[Stage], # run one after the other
     output_dir: str|Path, # checkpoints and history; one folder a run
     resume: bool=True, # go on where a run with the same settings stopped; False starts anew
     seed: int=0,
-    dev: Callable[[Any], float]|None=None, # encoder -> score on DEV data; higher is better
+    dev: Callable[[Any], float|dict]|None=None, # encoder -> score on DEV data, higher is better; of a dict, "score" decides and all is kept in the history
     eval_every: int|None=None, # steps between evaluations; None: at the end of a stage
     save_every: int=100, # steps between checkpoints
     mixed_precision: str="no", # "no", "bf16" or "fp16": Accelerate's
@@ -167,7 +170,7 @@ def fit(
     workers: int=0, # processes that render ahead of the model; 0: in the loop
     show_progress: bool=True,
     stop_after: int|None=None, # end after that many steps in all (a piece of a long run); resume goes on
-) -> list[dict]: # history: a row a step with stage, step, loss, and dev where it was measured
+) -> list[dict]: # history: a row a step: stage, name, step, loss, and dev (dev_scores) where it was measured
     """Train `encoder` in place through `stages` by symmetric InfoNCE (Eq. 2 of Pixel-Linguist).
 
     After each stage the folder `NN-name` holds the encoder. A run that finds the checkpoints of other settings in
@@ -210,7 +213,8 @@ def fit(
             optimizer.step(); optimizer.zero_grad(set_to_none=True)
             row, taken, last = dict(stage=number, name=stage.name, step=step + 1, loss=total), taken + 1, step + 1 == stage.steps
             if dev and (last or (eval_every and (step + 1) % eval_every == 0)):
-                row["dev"] = float(dev(encoder)); encoder.train()
+                found = dev(encoder); encoder.train()
+                row |= dict(dev=float(found["score"]), dev_scores=found) if isinstance(found, dict) else dict(dev=float(found))
                 if best_score is None or row["dev"] > best_score: best_score, best = row["dev"], {k: v.detach().clone() for k, v in encoder.state_dict().items()}
             history.append(row)
             bar.set_postfix(loss=f"{total:.3f}", pairs_per_second=f"{(step + 1 - start)*stage.batch_size*stage.accumulate/(time.perf_counter() - began):.0f}")

@@ -184,7 +184,7 @@ def describe() -> "pandas.DataFrame":
     return pandas.DataFrame([dict(name=d.name, note=d.note, configs=len(d.splits), splits=" ".join(dict.fromkeys(s for v in d.splits.values() for s in v)),
                                   hub=place(d), licence=d.licence, citation=d.citation) for d in DATASETS.values()]).set_index("name")
 
-# %% ../../nbs/api/03_corpora.ipynb #0442471a
+# %% ../../nbs/api/03_corpora.ipynb #dca23c78
 def hub_dir() -> Path|None:
     "The local mirror that `SENTNB_HUB` names (a relative path: from here, else from the project), or None; FileNotFoundError if it is not there."
     named = os.environ.get("SENTNB_HUB")
@@ -270,7 +270,7 @@ def fingerprint(
     config: str|None = None,
     split: str = "train",
 ) -> str: # 64 hexadecimal digits
-    "sha256 of the content of a split, row by row: the same rows in another order, or from another file format, are told apart, or not, as they should."
+    "sha256 of a split's rows in their order; the format of the files, and which columns stand first, do not count."
     return rows_sha256(load(name, config, split))
 
 def rows_sha256(
@@ -296,7 +296,7 @@ def provenance(
     return dict(name=name, config=config, split=split, source="mirror" if local else dataset.hub_id,
                 revision=None if local else dataset.revision, rows=len(rows), sha256=rows_sha256(rows))
 
-# %% ../../nbs/api/03_corpora.ipynb #f181268c
+# %% ../../nbs/api/03_corpora.ipynb #1a6e9e82
 class _Keep(dict):
     "Code point -> itself if a letter, mark or number, else dropped; filled as it is asked."
     def __missing__(self, point: int) -> int|None:
@@ -308,7 +308,8 @@ def normalise(
     text: str,
 ) -> str: # "" where there is no letter or digit
     "The form under which two sentences count as the same: NFKC, case-folded, without punctuation, symbols and spaces."
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_keep)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return unicodedata.normalize("NFKC", folded.translate(_keep)) # what was dropped may have kept an accent from its letter
 
 def decontaminate(
     rows: Iterable[tuple[str, ...]], # pairs, triplets, or single sentences as 1-tuples

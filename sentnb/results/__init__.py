@@ -107,7 +107,7 @@ def _frame(columns: Sequence[str], rows: Iterable[Mapping]) -> pd.DataFrame:
         if name in frame: frame[name] = frame[name].astype(float)
     return frame.astype({"n_seeds": int}) if "n_seeds" in frame else frame
 
-# %% ../../nbs/api/01_results.ipynb #491be6a0
+# %% ../../nbs/api/01_results.ipynb #106a5de7
 class Run:
     "The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`."
     def __init__(self,
@@ -138,6 +138,7 @@ class Run:
     ) -> float: # as it is written
         "Add one number. ValueError if it is not finite, was added before, or its bounds make no interval."
         key, name = (str(table), str(row), str(column)), f"{table}: {row}, {column}"
+        if any(text.splitlines() != [text] for text in key): raise ValueError(f"table, row and column are one line of text each; got {key}")
         if key in self._numbers: raise ValueError(f"{name} was added before, as {self._numbers[key]['value']}: a number has one place")
         if (low is None) != (high is None): raise ValueError(f"{name} has one bound: give low and high, or neither")
         value = _number(value, name)
@@ -216,7 +217,7 @@ class Run:
             for name, text in files.items(): stack.enter_context(replacing(self.folder/name)).write_bytes(text.encode())
         return self.folder
 
-# %% ../../nbs/api/01_results.ipynb #c930fbad
+# %% ../../nbs/api/01_results.ipynb #2b6578fd
 @dataclass(frozen=True)
 class Record:
     "A run as it was saved."
@@ -237,8 +238,9 @@ def load_run(
         if hashlib.sha256((folder/name).read_bytes()).hexdigest() != expected:
             raise ValueError(f"{folder/name} is not the file that run.json describes: edited by hand, "
                              f"or half of another run; run {details['notebook']} again")
-    def read(name): return pd.read_csv(folder/name, keep_default_na=False, dtype=object).replace({"": None})
-    def rows(name, columns): return _frame(columns, read(name).to_dict("records"))
+    def rows(name, columns):
+        read = csv.DictReader(io.StringIO((folder/name).read_bytes().decode(), newline=""))
+        return _frame(columns, ({**row, **{bound: row[bound] or None for bound in ("low", "high") if bound in row}} for row in read))
     return Record(details["notebook"], details["profile"], rows("numbers.csv", NUMBERS), rows("claims.csv", CLAIMS), details)
 
 # %% ../../nbs/api/01_results.ipynb #472bb6ad

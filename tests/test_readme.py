@@ -1,0 +1,111 @@
+"""Every command block of README.md: Python is run; the rest is run where it is quick, and checked where it is long or needs the network."""
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sentnb import experiments
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT/"README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
+PYTHON = [code for kind, code in BLOCKS if kind == "python"]
+COMMANDS = [line for kind, code in BLOCKS if kind == "sh" for line in code.splitlines() if line.strip()]
+
+
+def test_kinds_of_blocks():
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "bibtex", ""}, "a block of a kind that no test reads"
+    assert len(PYTHON) >= 3 and len(COMMANDS) >= 5
+    first = [code.strip() for kind, code in BLOCKS[:2]]
+    assert first == ["make leapfrog", "make test"], "the two commands come first"
+
+
+def test_python_blocks(python):
+    "In one namespace, from top to bottom; a block that needs the network is compiled only."
+    here = []
+    for code in PYTHON:
+        compile(code, "README.md", "exec")
+        if not code.startswith("# needs the network"): here.append(code)
+    assert len(here) >= 3
+    assert python("\n".join(here), HF_HUB_OFFLINE="1").strip()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command(command, tmp_path):
+    words = shlex.split(command)
+    program, arguments = Path(words[0]).name, words[1:]
+    if program == "make":
+        dry = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True)
+        assert dry.returncode == 0, dry.stderr
+        assert f"{arguments[0]}:" in (ROOT/"Makefile").read_text()
+    elif program == "mkdir":
+        assert arguments[0] == "-p"
+    elif program == "papermill":
+        source, target, *options = arguments
+        assert source.startswith("nbs/") and target.endswith(".ipynb") and not target.startswith("nbs/"), "two paths, and the second is no source"
+        assert f"mkdir -p {Path(target).parent}" in README, "papermill does not make the folder"
+        assert options[0::3] == ["-p"] * (len(options) // 3)
+        known = experiments.parameters(ROOT/source)
+        for name in options[1::3]: assert name in known
+        assert options[options.index("profile") + 1] in experiments.PROFILES
+    elif program == "sentnb":
+        parsed = experiments._parser().parse_args(arguments)
+        if parsed.command == "run":
+            assert {"profile", *experiments.parse_assignments(parsed.parameters)} <= set(experiments.parameters(experiments.find(parsed.name)))
+        else:
+            if "-o" in arguments: arguments[arguments.index("-o") + 1] = str(tmp_path/Path(parsed.output).name)
+            assert experiments.main(arguments) == 0
+    else: raise AssertionError(f"no check for {program}")
+
+
+def test_pictures_and_files_exist():
+    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README): assert (ROOT/path).is_file(), path
+    for path in re.findall(r"`((?:nbs|sentnb|data|figures|tests)/[\w./-]*\w)`", README): assert (ROOT/path).exists(), path
+    for path in ("LICENSE", "environment.yml", "Makefile", "settings.ini"): assert (ROOT/path).is_file()
+
+
+def test_layout_is_the_layout():
+    shown = re.search(r"^## Layout\n\n```\n(.*?)^```", README, re.M | re.S)[1]
+    for name in re.findall(r"^(\w+)/", shown, re.M): assert (ROOT/name).is_dir(), name
+
+
+def test_environment_follows_settings():
+    text = (ROOT/"environment.yml").read_text(encoding="utf-8")
+    assert "-e .[dev]" in text and "pango" in text and "conda-forge" in text
+
+
+def test_installed_package_is_what_settings_say():
+    "setup.py hands setuptools what settings.ini says."
+    from configparser import ConfigParser
+    from importlib.metadata import distribution
+    parser = ConfigParser(delimiters=["="])
+    parser.read(ROOT/"settings.ini", encoding="utf-8")
+    settings, installed = parser["DEFAULT"], distribution("sentnb")
+    assert installed.version == settings["version"]
+    names = {re.split(r"[<>=!~; ]", wanted)[0].lower().replace("_", "-") for wanted in installed.requires}
+    for wanted in (settings["requirements"] + " " + settings["dev_requirements"]).split():
+        assert re.split(r"[<>=]", wanted)[0].lower().replace("_", "-") in names, wanted
+    assert ("sentnb", "sentnb.experiments:main") in {(entry.name, entry.value) for entry in installed.entry_points}
+    import sentnb
+    assert sentnb.__version__ == settings["version"]
+
+
+@pytest.mark.parametrize("target", ["help", "leapfrog", "test", "lab", "figures", "report", "notebooks", "export", "clean"])
+def test_make_targets(target):
+    assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True).returncode == 0
+    assert re.search(rf"^{target}:", (ROOT/"Makefile").read_text(), re.M)
+
+
+def test_ci_runs_make_test():
+    run = ROOT/".ci"/"run"
+    assert run.stat().st_mode & 0o100, "not executable"
+    assert re.findall(r"^exec (.+)$", run.read_text(), re.M) == ["make test"]
+
+
+def test_nothing_of_one_machine_in_the_project_files():
+    for name in ("README.md", "Makefile", "settings.ini", "setup.py", "pyproject.toml", "environment.yml", ".ci/run", ".gitignore"):
+        text = (ROOT/name).read_text(encoding="utf-8")
+        assert not re.search(r"/home/|/root/|/Users/|/work/|/opt/|@[\w-]+\.(com|org)", text), name

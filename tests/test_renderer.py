@@ -1,0 +1,337 @@
+"""The renderer: parity with PIXEL's pictures, any text, one rule for what is long or odd, and pictures that depend on fonts alone."""
+import hashlib, io, json, math, multiprocessing, os, pickle, shutil, subprocess, sys, time, warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import numpy as np, pytest
+from hypothesis import example, given, settings, strategies as st
+from sentnb.core import project_root
+from sentnb.renderer import (FontMissing, FontWarning, RenderConfig, Strips, TextRenderer, clean, find_fonts, split_characters,
+                             split_words, versions)
+from sentnb.renderer.fonts import OPTIONAL_FONTS, REQUIRED_FONTS, Pen
+
+GOLDEN = Path(os.environ.get("SENTNB_GOLDEN") or project_root().parent/"shared"/"golden")/"render"
+NEWLINES_AND_NUL = {"a\rb", "a\u2028b", "a\u2029b", "a\r\nb", "ab\0cd"} # the reference draws two clipped lines, or stops
+PLANE = "A plane is taking off."
+
+@pytest.fixture(scope="module")
+def renderers(): return {s: TextRenderer(RenderConfig(strategy=s)) for s in ("continuous", "words", "bigrams")}
+
+@pytest.fixture(scope="module")
+def continuous(renderers): return renderers["continuous"]
+
+@pytest.fixture(scope="module")
+def words(renderers): return renderers["words"]
+
+# Golden pictures
+
+@pytest.fixture(scope="module")
+def golden():
+    if not (GOLDEN/"golden.npz").is_file(): pytest.skip(f"no golden pictures in {GOLDEN}: set SENTNB_GOLDEN to the folder that holds render/")
+    described = json.loads((GOLDEN/"golden.json").read_text(encoding="utf-8"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FontWarning)
+        fonts = tuple((name, described["fonts"][name]["sha256"]) for name in REQUIRED_FONTS + OPTIONAL_FONTS)
+        try: make = lambda **settings: TextRenderer(RenderConfig(fonts=fonts, **settings), fonts=[GOLDEN.parent.parent/"fonts"]); make()
+        except (FontMissing, FontWarning) as error: pytest.skip(f"the fonts of the golden pictures are not here: {error}")
+    differs = {name: (described["versions"][name], ours) for name, ours in versions().items()
+               if name in ("pango", "cairo", "freetype", "harfbuzz") and described["versions"][name] != ours}
+    if differs: pytest.skip(f"byte equality is meant for other library versions (golden, here): {differs}")
+    return described, np.load(GOLDEN/"golden.npz"), make
+
+def same(strips: Strips, pictures: np.ndarray, counts: list[int]) -> np.ndarray: # bool [n]
+    full = np.full_like(pictures, 255)
+    full[:, :, :strips.pixels.shape[2]] = strips.pixels
+    return (full == pictures).reshape(len(full), -1).all(1) & (strips.num_patches == np.array(counts))
+
+@pytest.mark.parametrize("kind, images, settings", [
+    ("items", "images", {}), ("edge", "edge_images", {}), ("pairs", "pair_images", {}),
+    ("words", "word_images", dict(strategy="words")), ("rgb", "rgb_images", dict(rgb=True))])
+def test_golden(golden, kind, images, settings):
+    described, arrays, make = golden
+    entries = [e for e in described[kind] if e.get("text") not in NEWLINES_AND_NUL]
+    chosen = [i for i, e in enumerate(described[kind]) if e.get("text") not in NEWLINES_AND_NUL]
+    texts = [tuple(e["pair"]) if "pair" in e else e.get("words", e.get("text")) for e in entries]
+    equal = same(make(**settings)(texts, max_patches=64), arrays[images][chosen], [e["num_text_patches"] for e in entries])
+    print(f"golden {kind}: {equal.sum()}/{len(equal)}, {len(described[kind]) - len(equal)} defects of the reference not drawn")
+    assert equal.all(), [texts[i] for i in np.flatnonzero(~equal)]
+
+def test_golden_lengths_at_529(golden):
+    described, _, make = golden
+    strips = make()([e["text"] for e in described["items"]], max_patches=529)
+    assert strips.num_patches.tolist() == [e["num_text_patches_529"] for e in described["items"]]
+
+def test_golden_defects_are_drawn_by_our_rule(golden):
+    described, arrays, make = golden
+    defects = [(e["text"], picture) for e, picture in zip(described["edge"], arrays["edge_images"]) if e["text"] in NEWLINES_AND_NUL]
+    assert len(defects) == 5
+    renderer = make()
+    for text, picture in defects:
+        strip = renderer([text], max_patches=64)
+        assert (strip.pixels == renderer([clean(text)], max_patches=64).pixels).all()
+        assert strip.pixels.shape[2] > 16 and (strip.pixels[0] != picture[:, :strip.pixels.shape[2]]).any()
+
+# The strip
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=60) # surrogates too
+ODD = ["", " ", "\0", "\ud800", "a\r\n\x0b\x0c\x85\u2028\u2029\tb", "\u202e\u2067x", "e\u0301\u0301", "👩‍👧🇬🇧", "ﷺ", "مرحبا hi שלום", "\U0010ffff\ufdd0"]
+
+def check_strips(strips: Strips, n: int, max_patches: int) -> None:
+    assert len(strips) == n and strips.pixels.dtype == np.uint8 and strips.num_patches.dtype == strips.text_index.dtype == np.int64
+    assert strips.pixels.shape[1] == 16 and strips.pixels.shape[2] == 16*(strips.num_patches.max(initial=0) + 1) <= 16*max_patches
+    for pixels, k in zip(strips.pixels, strips.num_patches):
+        assert k >= 1 and (pixels[:, 16*k:16*k+16] == 0).all() and (pixels[:, 16*k+16:] == 255).all()
+
+@pytest.mark.parametrize("strategy", ["continuous", "words", "bigrams"])
+@settings(max_examples=120, deadline=None)
+@given(texts=st.lists(TEXT, max_size=3), max_patches=st.integers(2, 40))
+@example(texts=ODD, max_patches=64)
+def test_any_text(renderers, strategy, texts, max_patches):
+    renderer = renderers[strategy]
+    strips = renderer(texts, max_patches=max_patches)
+    check_strips(strips, len(texts), max_patches)
+    assert (strips.text_index == np.arange(len(texts))).all()
+    for i, text in enumerate(texts): # a picture does not depend on its batch, nor on what was drawn before
+        alone = renderer([text], max_patches=max_patches)
+        assert (alone.pixels[0] == strips.pixels[i, :, :alone.pixels.shape[2]]).all()
+    whole = renderer(texts, max_patches=10_000)
+    assert (strips.truncated == (whole.num_patches > max_patches - 1)).all()
+    assert (strips.num_patches == np.minimum(whole.num_patches, max_patches - 1)).all()
+    for part, all_of_it, k in zip(strips.pixels, whole.pixels, strips.num_patches): assert (part[:, :16*k] == all_of_it[:, :16*k]).all()
+
+@pytest.mark.parametrize("strategy", ["continuous", "words", "bigrams"])
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=3), max_patches=st.integers(2, 12))
+@example(texts=["word "*300, "مرحبا بالعالم "*40, "漢"*99], max_patches=7)
+def test_scroll_loses_nothing(renderers, strategy, texts, max_patches):
+    renderer = renderers[strategy]
+    whole, strips = renderer(texts, max_patches=10_000), renderer(texts, max_patches=max_patches, long="scroll")
+    check_strips(strips, len(strips), max_patches)
+    assert (np.diff(strips.text_index) >= 0).all() and not strips.truncated.any()
+    for i in range(len(texts)):
+        parts = [strips.pixels[j, :, :16*strips.num_patches[j]] for j in np.flatnonzero(strips.text_index == i)]
+        assert (np.concatenate(parts, axis=1) == whole.pixels[i, :, :16*whole.num_patches[i]]).all()
+        assert all(part.shape[1] == 16*(max_patches - 1) for part in parts[:-1])
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT)
+def test_cleaning_and_splitting_lose_nothing(text):
+    cleaned = clean(text)
+    assert cleaned.encode() and not set(cleaned) & set("\0\n\r\x85\u2028\u2029") if text else cleaned == ""
+    assert clean(cleaned) == cleaned
+    assert "".join(split_characters(cleaned)) == cleaned
+    assert "".join(split_words(cleaned)) == "".join(cleaned.split())
+
+def test_the_same_length_rule_as_pixel(continuous):
+    pen = Pen(continuous.files, "Noto Sans", 8*120/72)
+    for text in ["", "i", "word", PLANE, "漢字", "Самолет"]:
+        width, _ = pen.set(text)
+        assert continuous([text]).num_patches[0] == math.ceil((2 + width + 2)/16)
+
+def test_replaced_characters(renderers):
+    for renderer in renderers.values():
+        for odd, plain in [("ab\0cd", "ab\ufffdcd"), ("a\ud800", "a\ufffd"), ("a\rb", "a b"), ("a\r\nb", "a b"), ("a\u2028b", "a b"), ("a\x85b", "a b")]:
+            assert (renderer([odd]).pixels == renderer([plain]).pixels).all()
+        assert renderer(["ab\0cd"]).num_patches[0] > renderer(["ab"]).num_patches[0]
+
+def test_a_control_character_is_seen(continuous): assert (continuous(["a\x07b"]).pixels[0, :, :32] != continuous(["ab"]).pixels[0, :, :32]).any()
+
+@pytest.mark.parametrize("text", ["word "*20_000, "a"*100_000, "漢"*100_000, "ﷺ"*40_000, "مرحبا "*17_000, "e\u0301"*50_000, "\t"*100_000, "\u0301"*100_000])
+def test_100_000_characters(renderers, text):
+    for renderer in renderers.values():
+        renderer([PLANE])
+        start = time.perf_counter()
+        strips = renderer([text])
+        assert time.perf_counter() - start < 5 # tens of milliseconds; seconds would mean a layout that grows faster than its text
+        check_strips(strips, 1, 64)
+
+def test_the_beginning_of_a_long_text_is_that_of_a_shorter_one(continuous):
+    text = "word and more "*8_000
+    assert len(text) > 6*continuous.BLOCK
+    assert (continuous([text]).pixels == continuous([text[:2_000]]).pixels).all()
+
+def test_every_block_of_a_long_text_is_drawn(continuous, monkeypatch):
+    monkeypatch.setattr(continuous, "BLOCK", 20)
+    text = "one two three four five six seven eight nine e" + "\u0301"*3 + " ten"
+    blocks = list(continuous._blocks(text))
+    assert "".join(blocks) == text and max(map(len, blocks)) <= 20 and all(block.endswith(" ") for block in blocks[:-1])
+    assert list(continuous._blocks("x"*19 + "e\u0301")) == ["x"*19, "e\u0301"] # no mark begins a block
+    drawn = [continuous([block]) for block in blocks]
+    together = np.concatenate([s.pixels[0, :, :-16] for s in drawn], axis=1)
+    assert (continuous([text]).pixels[0, :, :-16] == together).all()
+
+# Strategies
+
+def test_the_same_word_is_the_same_picture(words):
+    alone = words(["plane"])
+    k = int(alone.num_patches[0])
+    strip = words([f"a plane, plane {'x'*30} plane"])
+    columns = [start for start in range(0, 16*(strip.num_patches[0] + 1 - k), 16) if (strip.pixels[0, :, start:start+16*k] == alone.pixels[0, :, :16*k]).all()]
+    assert len(columns) == 2 # "plane," is another word
+
+def test_every_unit_starts_on_a_patch_border(words):
+    for text in ["A plane is taking off.", "飞机是飞机。", "飛行機がとぶ", "Самолет 离地 now", "नमस्ते दुनिया"]:
+        strips = [words([unit]) for unit in split_words(text)]
+        together = np.concatenate([s.pixels[0, :, :-16] for s in strips], axis=1)
+        assert (words([text]).pixels[0, :, :-16] == together).all()
+    assert split_words("飞机 ok飞") == ["飞", "机", "ok", "飞"]
+    assert words(["飞"]).num_patches[0] == 1
+
+def test_bigrams_are_two_characters_a_patch(renderers):
+    bigrams = renderers["bigrams"]
+    assert bigrams(["ab"*10]).num_patches[0] == 10
+    assert bigrams(["飞机"]).num_patches[0] == 2 # too wide for one
+    one, two = bigrams(["th"]).pixels[0, :, :16], bigrams(["is th"]).pixels[0]
+    assert (bigrams(["it th"]).pixels[0, :, 32:48] == two[:, 32:48]).all() and not (one == two[:, 32:48]).all() # "t", " t", "h"
+    assert (bigrams(["is is "]).pixels[0, :, :16] != 255).any()
+
+def test_nothing_of_an_aligned_unit_is_clipped(words):
+    tall = Pen(words.files, "Noto Sans", 8*120/72, height=64)
+    for text in ["है", "ที่นี่", "Ấg", "جميع", "plane", "jÅ"]:
+        tall.set(text)
+        assert (tall.draw(16, 128) < 255).sum() == (words([text]).pixels[0, :, :-16] < 255).sum()
+
+def test_pictures_are_looked_up_and_bounded():
+    renderer = TextRenderer(RenderConfig(strategy="words"), cache_size=50)
+    renderer(["plane a plane"]*20)
+    assert renderer._unit.cache_info().misses == 2
+    renderer([f"w{i}" for i in range(200)])
+    assert renderer._unit.cache_info().currsize == 50
+    fresh = TextRenderer(RenderConfig(strategy="words"))
+    assert (renderer(["w1 plane"]).pixels == fresh(["w1 plane"]).pixels).all()
+
+# What is refused
+
+@pytest.mark.parametrize("texts, words", [
+    (["fine", None], "texts[1] is of type NoneType"), ([b"x"], "texts[0] is of type bytes"), (["a", "b", 3.5], "texts[2] is of type float"),
+    ([["a", "list"]], "texts[0] is of type list"), ([("a", "b", "c")], "texts[0] is of type tuple"), ([("a", None)], "texts[0]"), ("a sentence", "texts is one str")])
+def test_what_is_not_text(continuous, texts, words):
+    with pytest.raises(TypeError) as error: continuous(texts)
+    assert words in str(error.value)
+
+def test_error_on_long_texts_names_the_first(continuous):
+    with pytest.raises(ValueError, match=r"texts\[1\] takes 8 patches"): continuous([".", PLANE, PLANE*9], max_patches=8, long="error")
+    assert len(continuous([".", PLANE], max_patches=9, long="error")) == 2
+    with pytest.raises(ValueError, match="long='fold'"): continuous([PLANE], long="fold")
+    for wrong in (0, 1, 2.5, True):
+        with pytest.raises(ValueError, match="max_patches"): continuous([PLANE], max_patches=wrong)
+
+def test_config_round_trip():
+    config = RenderConfig(strategy="bigrams", max_patches=32, fonts=("NotoSans-Regular.ttf", ("NotoSansCJK-Regular.ttc", "ab")), rgb=True, long="scroll")
+    assert RenderConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config and hash(config)
+    with pytest.raises(ValueError, match="colour"): RenderConfig.from_dict(dict(colour=True))
+
+# Fonts
+
+def test_config_records_the_fonts_used(continuous):
+    assert [name for name, _ in continuous.config.fonts[:2]] == list(REQUIRED_FONTS)
+    for path, (name, sha) in zip(continuous.files, continuous.config.fonts):
+        assert path.name == name and hashlib.sha256(path.read_bytes()).hexdigest() == sha
+
+def test_fonts_are_searched_in_order(tmp_path, monkeypatch, continuous):
+    latin = continuous.files[0]
+    other = next(path for path, _ in find_fonts() if path.name != latin.name)
+    for name, source in (("env", other), ("given", latin)):
+        (tmp_path/name).mkdir(); shutil.copy(source, tmp_path/name/latin.name)
+    monkeypatch.setenv("SENTNB_FONTS", os.pathsep.join(["", str(tmp_path/"none"), str(tmp_path/"env")]))
+    wanted, pinned = ((latin.name, None),), ((latin.name, continuous.config.fonts[0][1]),)
+    assert find_fonts(wanted)[0][0] == tmp_path/"env"/latin.name
+    assert find_fonts(wanted, (str(tmp_path/"given"),))[0][0] == tmp_path/"given"/latin.name
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_fonts(pinned)[0][1] == pinned[0][1] # the pinned bytes win over the order
+
+def test_other_bytes_warn_and_missing_fonts_say_how(continuous):
+    with pytest.warns(FontWarning, match="NotoSans-Regular.ttf has sha256"): TextRenderer(RenderConfig(fonts=(("NotoSans-Regular.ttf", "0"*64),)))
+    with pytest.raises(FontMissing, match="apt-get install fonts-noto-core"): TextRenderer(RenderConfig(fonts=("No-Such.ttf",)))
+    with pytest.raises(FontMissing): TextRenderer(fonts=["no/such/folder"])
+    with pytest.raises(ValueError, match="Comic Sans"): TextRenderer(RenderConfig(family="Comic Sans"))
+
+def test_no_font_but_those_given_is_used():
+    latin = TextRenderer(RenderConfig(fonts=("NotoSans-Regular.ttf",)))
+    # both ideographs are boxes with their code; U+4E00 and U+4E01 differ in one digit, and neither has the shape of the CJK font
+    full = TextRenderer(RenderConfig())
+    assert (latin(["plane"]).pixels == full(["plane"]).pixels).all()
+    assert latin(["一"]).pixels.shape != full(["一"]).pixels.shape or (latin(["一"]).pixels != full(["一"]).pixels).any()
+    assert latin._pen.lib.pango.pango_layout_get_unknown_glyphs_count(latin._pen.layout) == 1
+    assert full._pen.lib.pango.pango_layout_get_unknown_glyphs_count(full._pen.layout) == 0
+
+SHOWN = ["A plane", "Самолет", "飞机直骨", "مرحبا", "นี่", "😀 ☺ ı i", "ﬁ fi \x07 bob"]
+
+def digest(code: str="", **environment: str) -> str:
+    program = f"""import hashlib
+{code}
+from sentnb.renderer import RenderConfig, TextRenderer
+d = hashlib.sha256()
+for s in ("continuous", "words", "bigrams"): d.update(TextRenderer(RenderConfig(strategy=s))({SHOWN!r}).pixels.tobytes())
+print(d.hexdigest())"""
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, cwd=project_root())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+def test_a_picture_does_not_depend_on_the_desktop(tmp_path):
+    hostile = tmp_path/"fonts.conf"
+    hostile.write_text("""<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig><dir>/usr/share/fonts</dir>
+<match target="pattern"><edit name="family" mode="assign" binding="strong"><string>DejaVu Serif</string></edit></match>
+<match target="font"><edit name="antialias" mode="assign"><bool>false</bool></edit><edit name="hintstyle" mode="assign"><const>hintfull</const></edit></match></fontconfig>""")
+    plain = digest()
+    assert plain == digest(FONTCONFIG_FILE=str(hostile), LANGUAGE="zh_CN:tr:ko", PANGO_LANGUAGE="zh-cn", LC_ALL="C.UTF-8", LANG="zh_CN.UTF-8", FC_LANG="ko", GDK_DPI_SCALE="2")
+    assert plain == digest("import locale; locale.setlocale(locale.LC_ALL, 'C')", LANG="C")
+
+@pytest.mark.parametrize("hide", [
+    "import sys; sys.modules['pangocairocffi'] = None",
+    "import ctypes.util; ctypes.util.find_library = lambda name: None",
+    "import os; os.environ['PATH'] = ''; import ctypes.util; find = ctypes.util.find_library; ctypes.util.find_library = lambda name: None if 'pango' in name else find(name)"])
+def test_missing_pango_is_one_sentence(hide):
+    program = f"{hide}\nfrom sentnb.renderer import TextRenderer\nprint('imported')\nTextRenderer()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=project_root())
+    assert done.returncode and done.stdout.strip() == "imported"
+    assert "apt-get install libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0" in done.stderr and "brew install pango" in done.stderr
+    assert "dlopen" not in done.stderr and done.stderr.count("Traceback") == 1 and len(done.stderr.strip().splitlines()[-1].split(". ")) == 1
+
+# Workers, files, pictures
+
+NEW = ["drawn for the first time", "飛機"] # so that it is not looked up
+
+def _in_child(renderer, queue): queue.put(renderer(NEW).pixels.tobytes())
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_draws_the_same(words):
+    queue = multiprocessing.get_context("fork").Queue()
+    with words._lock: # as if another thread were drawing at that moment
+        child = multiprocessing.get_context("fork").Process(target=_in_child, args=(words, queue))
+        child.start()
+    drawn = queue.get(timeout=60); child.join()
+    assert drawn == words(NEW).pixels.tobytes()
+
+def test_threads_draw_the_same(renderers):
+    batches = [[f"{PLANE} number {i}", "飞机", f"{i*i} words"] for i in range(60)]
+    for strategy, renderer in renderers.items():
+        fresh = TextRenderer(RenderConfig(strategy=strategy))
+        with ThreadPoolExecutor(4) as pool: drawn = list(pool.map(fresh, batches))
+        assert all((a.pixels == renderer(b).pixels).all() for a, b in zip(drawn, batches))
+
+def test_copies_through_pickle(words):
+    copy = pickle.loads(pickle.dumps(words))
+    assert copy.config == words.config and (copy([PLANE]).pixels == words([PLANE]).pixels).all()
+
+def test_png(tmp_path, continuous):
+    from PIL import Image
+    for renderer in (continuous, TextRenderer(RenderConfig(rgb=True))):
+        picture = renderer([PLANE, "I ❤️ a much longer text than the other one"])[0]
+        path = picture.save_png(tmp_path/"strip.png")
+        assert (np.asarray(Image.open(path)) == picture.pixels).all() and picture.pixels.shape[1] == 16*9
+        assert path.read_bytes() == picture.to_png() and [f.name for f in tmp_path.iterdir()] == ["strip.png"]
+        assert Image.open(io.BytesIO(picture._repr_png_())).size == (2*16*9, 32)
+        assert Image.open(io.BytesIO(picture.to_png(scale=3, wrap=4, grid=True))).size == (3*16*4, 3*16*3)
+        assert ((np.asarray(Image.open(io.BytesIO(picture.to_png(wrap=4))))[16:32, :64]) == picture.pixels[:, 64:128]).all()
+
+def test_indexing(continuous):
+    strips = continuous([PLANE, "x", ""])
+    assert len(strips) == 3 and (strips[-1].pixels == strips[2].pixels).all() and len(strips[1:]) == 2
+    with pytest.raises(IndexError): strips[3]
+    assert strips._repr_png_()[:4] == b"\x89PNG" and continuous([])._repr_png_() is None
+
+def test_versions(continuous):
+    assert continuous.versions() == versions() and {"pango", "cairo", "freetype"} <= set(versions())
+    assert all(value is None or value[0].isdigit() for value in versions().values())

@@ -1,0 +1,351 @@
+"""Evidence: what a run writes, what the papers printed, and how a claim is settled."""
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy import stats
+
+from sentnb import results
+from sentnb.results import Run, Verdict, compare, interval, load_run, not_run, paired_difference, settle, settle_all
+
+PAPER = Path(__file__).resolve().parent.parent/"data"/"paper"
+LANGUAGES = ["en", "de", "nl", "es", "fr", "it", "pt", "pl", "ru", "zh"]
+finite = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def make(folder, profile="small", seed=0):
+    "A run with a bit of everything."
+    run = Run("05_leapfrog", profile, dict(steps=100, langs=["en", "zh"]), seed=seed, folder=folder)
+    run.add("pixel_table5", "A + S_n | de", "en", 59.123456789)
+    run.add("pixel_table5", "A + S_n | de", "zh", -0.0, low=-1, high=1, n_seeds=3)
+    run.add_seeds("own table, with a comma", "row \"one\"", "é", [1.0, 2.0, 4.0])
+    run.data("stsb", revision="abc", fingerprint="0123", rows=1379)
+    run.fonts({"NotoSans-Regular.ttf": "0"*64})
+    run.versions(pango="1.50.12")
+    run.note("why", "a test")
+    run.claim("pixel-10", settle((0.5, 1.0), what="iteration 1 minus the ceiling"), "two seeds")
+    run.claim("pixel-9", not_run())
+    return run
+
+
+# The published side
+
+def test_published_is_complete():
+    assert len(results.tables()) == 40 and len(results.catalogue()) == 101 and len(results.claims()) == 69
+    assert sum(len(results.hyperparameters(paper)) for paper in results.PAPERS) == 203
+    assert sum(len(results.tables(paper)) for paper in results.PAPERS) == 40
+    assert sum(len(results.catalogue(paper)) for paper in results.PAPERS) == 101
+
+
+@pytest.mark.parametrize("table", results.tables())
+def test_published_table_reads_as_printed(table):
+    frame = results.published(table)
+    with open(PAPER/f"{table}.csv", encoding="utf-8", newline="") as file: rows = list(csv.DictReader(file))
+    assert list(frame.columns) == ["row_group", "row", "column", "value", "std", "note", "printed"]
+    assert frame["printed"].tolist() == [row["value"] for row in rows] and frame["note"].tolist() == [row.get("note", "") for row in rows]
+    for value, row in zip(frame["value"], rows):
+        try: expected = float(row["value"])
+        except ValueError: assert math.isnan(value)
+        else: assert value == expected
+    # A run names a cell by (row_key, column): the name must be unique.
+    keys = [(results.row_key(*pair), column) for pair, column in zip(zip(frame["row_group"], frame["row"]), frame["column"])]
+    assert len(set(keys)) == len(keys)
+
+
+def test_published_table5_has_the_papers_layout():
+    frame = results.published("pixel_table5")
+    averages = ["Germanic (en, de, nl)", "Romance (es, fr, it, pt)", "Slavic (pl, ru)", "Sinitic (zh)", "avg."]
+    assert list(dict.fromkeys(frame["column"])) == LANGUAGES + averages
+    assert frame[(frame["row_group"] == "P_10 + A") & (frame["row"] == "Iter.2") & (frame["column"] == "en")]["value"].item() == 79.85
+
+
+def test_every_line_of_claims_is_read():
+    lines = [line for line in (PAPER/"claims.md").read_text(encoding="utf-8").splitlines() if line[:1].isdigit()]
+    found = results.claims()
+    assert [f"{one.number}. {one.paper}: {one.text} [{one.where}] - {one.detail}" for one in found] == lines
+    for paper in results.PAPERS: assert [one.number for one in results.claims(paper)] == list(range(1, len(results.claims(paper)) + 1))
+    assert {one.support for one in found} == set("SPXF") | {""}
+    assert [one.id for one in found if one.support in ("X", "")] == ["micse-4", "lensing-7"]
+
+
+def test_unknown_names_are_refused():
+    for call in (lambda: results.published("pixel_table10"), lambda: results.catalogue("bert"), lambda: results.hyperparameters("bert"),
+                 lambda: results.claims("bert"), lambda: results.tables("bert"), lambda: results.claim("pixel-0")):
+        with pytest.raises(ValueError, match="bert|pixel"): call()
+
+
+# Intervals
+
+@given(st.lists(finite, min_size=2, max_size=12), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_interval_is_students(values, level):
+    low, high = interval(values, level)
+    scale = stats.sem(values)
+    if scale == 0: assert low == pytest.approx(values[0]) and high == pytest.approx(values[0]); return
+    expected = stats.t.interval(level, len(values) - 1, loc=np.mean(values), scale=scale)
+    assert (low, high) == pytest.approx(expected, rel=1e-6, abs=1e-6*scale)
+
+
+def test_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = [low <= 5 <= high for low, high in (interval(rng.normal(5, 2, size=3)) for _ in range(2000))]
+    assert 0.93 < np.mean(covered) < 0.97
+
+
+@given(st.lists(st.tuples(finite, finite), min_size=1, max_size=8))
+def test_paired_difference_is_antisymmetric(pairs):
+    a, b = zip(*pairs)
+    low, high = paired_difference(a, b)
+    back = paired_difference(b, a)
+    if len(pairs) == 1: assert (low, high) == back == (None, None)
+    else: assert (low, high) == pytest.approx((-back[1], -back[0]), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")], [[1.0, 2.0]]])
+def test_interval_refuses(values):
+    with pytest.raises(ValueError, match="finite numbers"): interval(values)
+
+
+def test_bootstrap_is_paired_seeded_and_covers():
+    x = np.arange(50.0)
+    assert results.bootstrap(lambda a, b: float(np.mean(b - a)), x, x + 2, n=50) == (2.0, 2.0)  # pairs stay together
+    def mean(a): return float(np.mean(a))
+    assert results.bootstrap(mean, x, n=50, seed=3) == results.bootstrap(mean, x, n=50, seed=3) != results.bootstrap(mean, x, n=50, seed=4)
+    rng = np.random.default_rng(1)
+    found = [results.bootstrap(mean, rng.normal(size=60), n=200, seed=i) for i in range(200)]
+    assert 0.88 < np.mean([low < 0 < high for low, high in found]) < 0.99
+    with pytest.raises(ValueError, match="one length"): results.bootstrap(mean, [], n=5)
+    with pytest.raises(ValueError, match="one length"): results.bootstrap(np.dot, [1, 2], [1], n=5)
+
+
+# Claims
+
+@given(finite, finite, finite)
+def test_settle_is_a_trichotomy(a, b, margin):
+    low, high = sorted((a, b))
+    above, below = settle((low, high), ">", margin), settle((low, high), "<", margin)
+    assert above.verdict == ("holds" if low > margin else "fails" if high < margin else "inconclusive at this scale")
+    assert below.verdict == {"holds": "fails", "fails": "holds"}.get(above.verdict, above.verdict)
+    assert f"{margin:g}" in above.rule and ">" in above.rule and "<" in below.rule
+
+
+@pytest.mark.parametrize("missing", [None, (None, None), (1.0, None), (None, 1.0)])
+def test_no_interval_settles_nothing(missing):
+    assert settle(missing).verdict == "inconclusive at this scale" and "no interval" in settle(missing).evidence
+
+
+def test_settle_all_combines():
+    holds, fails, unsure, absent = settle((1, 2)), settle((-2, -1)), settle((-1, 1)), not_run("x")
+    for parts, expected in [([holds, holds], "holds"), ([holds, fails, unsure], "fails"), ([holds, unsure], unsure.verdict),
+                            ([holds, absent], unsure.verdict), ([absent, absent], "not run"), ([absent, fails], "fails")]:
+        assert settle_all(parts).verdict == expected
+    assert settle_all([holds, fails]).rule.count(holds.rule) == 2
+    with pytest.raises(ValueError, match="expected one of"): Verdict("probably", "a rule")
+    with pytest.raises(ValueError, match="expected '>' or '<'"): settle((0, 1), "=")
+    with pytest.raises(ValueError, match="low <= high"): settle((1, float("nan")))
+
+
+# A run
+
+def test_save_and_load(tmp_path):
+    run = make(tmp_path)
+    assert run.save() == tmp_path and sorted(path.name for path in tmp_path.iterdir()) == ["claims.csv", "numbers.csv", "run.json"]
+    record = load_run(tmp_path)
+    pd.testing.assert_frame_equal(record.numbers, run.numbers)
+    pd.testing.assert_frame_equal(record.claims, run.claims)
+    details = json.loads((tmp_path/"run.json").read_text(encoding="utf-8"))
+    assert details == record.details and details["settings"] == dict(steps=100, langs=["en", "zh"])
+    assert {"seed", "settings", "code", "versions", "fonts", "data", "hardware", "wall_seconds", "peak_memory"} <= set(details)
+    assert details["versions"]["pango"] == "1.50.12" and details["versions"]["numpy"] == np.__version__
+    assert details["per_seed"] == [dict(table="own table, with a comma", row='row "one"', column="é", values=[1.0, 2.0, 4.0])]
+    assert details["peak_memory"]["process_mib"] > 10 and details["hardware"]["cores"] >= 1
+    assert str(tmp_path) not in (tmp_path/"run.json").read_text(encoding="utf-8")
+
+
+def test_numbers_csv_is_exact(tmp_path):
+    make(tmp_path).save()
+    low, high = interval([1.0, 2.0, 4.0])
+    assert (tmp_path/"numbers.csv").read_bytes().decode() == (
+        "table,row,column,value,low,high,n_seeds\n"
+        "pixel_table5,A + S_n | de,en,59.1235,,,1\n"
+        "pixel_table5,A + S_n | de,zh,0,-1,1,3\n"
+        f'"own table, with a comma","row ""one""",é,2.33333,{low:.6g},{high:.6g},3\n')
+
+
+def test_numbers_csv_is_byte_identical_across_processes(tmp_path):
+    code = ("import sys; sys.path.insert(0, sys.argv[2])\nfrom test_results import make\nmake(sys.argv[1]).save()")
+    for name, salt in (("a", "1"), ("b", "2")):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path/name), str(Path(__file__).parent)], check=True,
+                       env={**os.environ, "PYTHONHASHSEED": salt})
+    for file in ("numbers.csv", "claims.csv"): assert (tmp_path/"a"/file).read_bytes() == (tmp_path/"b"/file).read_bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda name: name.splitlines() == [name]), finite),
+                min_size=1, max_size=6, unique_by=lambda x: x[0]))
+def test_any_name_comes_back(cells):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(results, "code_state", dict):  # no git for each example
+        run = Run("x", "small", {}, folder=folder)
+        for name, value in cells: run.add("t", name, "c", value)
+        run.save()
+        back = load_run(folder).numbers
+    assert back["row"].tolist() == [name for name, _ in cells] and back["value"].tolist() == run.numbers["value"].tolist()
+    assert back["value"].tolist() == pytest.approx([value for _, value in cells], rel=1e-5)
+
+
+def test_a_run_without_numbers_loads(tmp_path):
+    Run("x", "small", {}, folder=tmp_path).save()
+    assert len(load_run(tmp_path).numbers) == 0 == len(load_run(tmp_path).claims)
+
+
+def test_add_refuses(tmp_path):
+    run = make(tmp_path)
+    before = run.numbers
+    for error, match, call in [
+            (ValueError, "added before, as 59.1235", lambda: run.add("pixel_table5", "A + S_n | de", "en", 59.1235)),
+            (ValueError, "is nan", lambda: run.add("t", "r", "c", math.nan)),
+            (ValueError, "is inf", lambda: run.add("t", "r", "c", np.inf)),
+            (ValueError, "low of t: r, c is nan", lambda: run.add("t", "r", "c", 1, low=math.nan, high=2)),
+            (ValueError, "has one bound", lambda: run.add("t", "r", "c", 1, high=2)),
+            (ValueError, "above high", lambda: run.add("t", "r", "c", 1, low=3, high=2)),
+            (ValueError, "one line of text", lambda: run.add("t", "r\r", "c", 1)),
+            (ValueError, "one line of text", lambda: run.add("t", "", "c", 1)),
+            (TypeError, "expected a number", lambda: run.add("t", "r", "c", "n/a")),
+            (ValueError, "is nan", lambda: run.add_seeds("t", "r", "c", [1, math.nan])),
+            (ValueError, "no value from any seed", lambda: run.add_seeds("t", "r", "c", [])),
+            (ValueError, "named before", lambda: run.data("stsb", revision="def")),
+            (ValueError, "settled before", lambda: run.claim("pixel-10", not_run())),
+            (TypeError, "comes from settle", lambda: run.claim("pixel-11", "holds")),
+            (ValueError, "no claim", lambda: run.claim("pixel-15", not_run())),
+            (TypeError, "JSON", lambda: run.note("x", object())),
+            (ValueError, "profile='tiny'", lambda: Run("x", "tiny", {}, folder=tmp_path))]:
+        with pytest.raises(error, match=match): call()
+    pd.testing.assert_frame_equal(run.numbers, before)
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    run = Run("x", "small", {}, folder=tmp_path)
+    assert run.add_seeds("t", "r", "c", [3.5]) == 3.5
+    assert run.numbers[["low", "high"]].isna().all(axis=None) and run.numbers["n_seeds"].tolist() == [1]
+
+
+def test_a_failing_save_leaves_the_old_files(tmp_path, monkeypatch):
+    run = make(tmp_path)
+    run.save()
+    old = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    run.add("t", "r", "c", 1)
+    write = Path.write_bytes
+    def full(path, content):
+        if path.suffix == ".json": raise OSError(28, "No space left on device")
+        return write(path, content)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"): run.save()
+    monkeypatch.undo()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old
+    load_run(tmp_path)
+
+
+def test_an_edited_number_is_noticed(tmp_path):
+    make(tmp_path).save()
+    path = tmp_path/"numbers.csv"
+    path.write_text(path.read_text(encoding="utf-8").replace("59.1235", "79.1235"), encoding="utf-8")
+    with pytest.raises(ValueError, match="edited by hand"): load_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nothing was run"): load_run(tmp_path/"nowhere")
+
+
+def test_run_json_records_the_commit(tmp_path, monkeypatch):
+    def git(*words): return subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=tmp_path,
+                                           check=True, capture_output=True, text=True).stdout.strip()
+    (tmp_path/"settings.ini").write_text("[DEFAULT]\nlib_name = sentnb\n")
+    monkeypatch.setenv("SENTNB_ROOT", str(tmp_path))
+    outside = results.code_state()
+    assert outside["commit"] is None and outside["dirty"] is None and "git" in outside["reason"]
+    git("init", "-q"); git("add", "settings.ini"); git("commit", "-qm", "one")
+    assert results.code_state() == dict(commit=git("rev-parse", "HEAD"), dirty=False, reason=None)
+    (tmp_path/"figures").mkdir(); (tmp_path/"figures"/"x.svg").write_text("made by a run")
+    assert results.code_state()["dirty"] is False
+    (tmp_path/"new.py").write_text("1")
+    assert results.code_state()["dirty"] is True
+    monkeypatch.setenv("PATH", "")
+    assert results.code_state()["reason"] == "git is not installed"
+
+
+def test_default_folder_is_the_experiments(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    assert Run("05_leapfrog", "small", {}).save() == tmp_path/"05_leapfrog"/"small"
+
+
+def test_a_demo_settles_nothing(tmp_path):
+    claims = make(tmp_path, "demo").claims.set_index("claim")
+    assert claims.loc["pixel-10", "verdict"] == "demonstration" and claims.loc["pixel-9", "verdict"] == "not run"
+    assert not set(claims["verdict"]) & {"holds", "fails"} and "'holds'" in claims.loc["pixel-10", "evidence"]
+    assert make(tmp_path).claims.set_index("claim").loc["pixel-10", "verdict"] == "holds"
+
+
+# Beside the paper
+
+def test_compare(tmp_path):
+    run = make(tmp_path)
+    run.add("pixel_table5", "our own setting", "en", 1.0)
+    run.save()
+    for source in (run, load_run(tmp_path)):
+        beside = compare(source, "pixel_table5")
+        assert len(beside) == 241 and beside["scale"].value_counts().to_dict() == {"not run": 238, "small": 3}
+        cell = beside[(beside["row"] == "A + S_n | de") & (beside["column"] == "en")].iloc[0]
+        assert (cell["paper"], cell["ours"], cell["difference"]) == (77.40, 59.1235, pytest.approx(-18.2765))
+        assert beside.iloc[-1]["row"] == "our own setting" and math.isnan(beside.iloc[-1]["paper"])
+        assert beside[beside["scale"] == "not run"][["ours", "low", "high", "difference"]].isna().all(axis=None)
+
+
+def test_compare_maps_names_and_units(tmp_path):
+    run = Run("x", "small", {}, folder=tmp_path)
+    run.add("mine", "cycle 1", "English", 0.6, low=0.5, high=0.7)
+    beside = compare(run, "mine", "pixel_table5", {"cycle 1": "P_10 + A | Iter.1"}, {"English": "en"}, factor=100)
+    found = beside[beside["scale"] == "small"]
+    assert len(beside) == 240 and len(found) == 1
+    assert found[["row", "column", "paper", "ours", "low", "high"]].to_numpy().tolist() == [["P_10 + A | Iter.1", "en", 79.46, 60, 50, 70]]
+    assert run.numbers["value"].tolist() == [0.6]
+    with pytest.raises(ValueError, match="has no column 'english'"): compare(run, "mine", "pixel_table5", columns={"English": "english"})
+
+
+def test_a_demo_never_stands_beside_a_paper_unmarked(tmp_path):
+    run = make(tmp_path, "demo")
+    run.save()
+    for source in (run, load_run(tmp_path)):
+        with pytest.raises(ValueError, match="demonstration"): compare(source, "pixel_table5")
+        beside = compare(source, "pixel_table5", demonstration=True)
+        assert set(beside["scale"]) == {"not run", "demo (demonstration)"}
+        assert "demo (demonstration)" in results.to_markdown(beside) and "demo (demonstration)" in results.to_html(beside)
+
+
+@pytest.mark.parametrize("table", results.tables())
+def test_what_was_not_run_says_so(table):
+    beside = compare(None, table)
+    assert set(beside["scale"]) == {"not run"} and len(beside) == len(results.published(table))
+    wide = results.side_by_side(beside)
+    assert sum(cell.endswith("/ not run") for cell in wide.to_numpy().ravel()) == len(beside)
+
+
+def test_side_by_side_is_laid_out_as_in_the_paper(tmp_path):
+    beside = compare(make(tmp_path), "pixel_table5")
+    wide = results.side_by_side(beside, digits=1, intervals=True)
+    assert wide.shape == (16, 15) and list(wide.columns[:10]) == LANGUAGES and wide.index[0] == "A + S_n | de"
+    assert wide.loc["A + S_n | de", "en"] == "77.40 / 59.1" and wide.loc["A + S_n | de", "zh"] == "23.51 / 0.0 [-1.0, 1.0]"
+    lines = results.to_markdown(beside).splitlines()
+    assert len(lines) == 18 and {line.replace("\\|", "").count("|") for line in lines} == {17}
+    html = results.to_html(beside)
+    assert html.count("<tr>") == 17 and html.count("<td>") == 240 and "<b>59.12</b>" in html
+
+
+def test_needs_no_torch():
+    code = "import sys\nimport sentnb.results as r\nr.hardware(); r.versions(); r.peak_memory()\nprint('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip() == "False"

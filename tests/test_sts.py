@@ -1,0 +1,162 @@
+"STS: correlations and aggregations against independent derivations, cosines with their ties, the tests and Table 5."
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy import stats
+
+from sentnb.core import data_dir
+from sentnb.corpora import LANGUAGES, STS, sts_rows
+from sentnb.evaluation import sts
+
+real = pytest.mark.usefixtures("hub") # skips, and says so, without a mirror
+
+
+class Hashed:
+    "Bags of letter trigrams: deterministic, knows a little about similarity, counts what it encodes."
+    def __init__(self, d=64): self.d, self.seen = d, []
+    def encode(self, texts):
+        self.seen += texts
+        x = np.full((len(texts), self.d), .01, np.float32)
+        for row, text in zip(x, texts):
+            for i in range(len(text)): row[sum(ord(c) * 31**k for k, c in enumerate(text[i:i + 3])) % self.d] += 1
+        return x
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
+@settings(deadline=None)
+def test_correlations_equal_scipys_also_with_ties(pairs):
+    x, y = map(list, zip(*pairs))
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        assert np.isnan(sts.spearman(x, y)) and np.isnan(sts.pearson(x, y))
+    else:
+        assert abs(sts.spearman(x, y) - stats.spearmanr(x, y).statistic) < 1e-12
+        assert abs(sts.pearson(x, y) - stats.pearsonr(x, y).statistic) < 1e-12
+
+
+def test_aggregations_by_hand():
+    rng = np.random.default_rng(1)
+    sizes = {"a": 7, "b": 20, "c": 5}
+    names = [name for name, n in sizes.items() for _ in range(n)]
+    rng.shuffle(names)
+    names, x = np.array(names), rng.normal(size=32).round(1)
+    y = (x + rng.normal(size=32)).round(0)
+    got = sts.aggregate(x, y, names.tolist())
+    each = {name: stats.spearmanr(x[names == name], y[names == name]).statistic for name in sizes}
+    assert abs(got["all"]["spearman"] - stats.spearmanr(x, y).statistic) < 1e-12
+    assert abs(got["mean"]["spearman"] - np.mean(list(each.values()))) < 1e-12
+    assert abs(got["wmean"]["spearman"] - np.average(list(each.values()), weights=list(sizes.values()))) < 1e-12
+    assert got["n"] == 32 and {name: part["n"] for name, part in got["subsets"].items()} == sizes
+    assert len({round(got[key]["spearman"], 6) for key in ("all", "mean", "wmean")}) == 3
+
+
+def test_aggregations_equal_the_reference(golden):
+    with np.load(golden/"losses"/"sts_aggregation.npz", allow_pickle=False) as golden:
+        for year in ("sts12", "sts13"):
+            names = [key[len(year) + 1:-4] for key in golden if key.startswith(year) and key.endswith("_sys")]
+            system, gold = ([golden[f"{year}_{name}_{side}"] for name in names] for side in ("sys", "gold"))
+            got = sts.aggregate(np.concatenate(system), np.concatenate(gold), [name for name, part in zip(names, gold) for _ in part])
+            for measure in ("spearman", "pearson"):
+                for key in ("all", "mean", "wmean"): assert abs(got[key][measure] - golden[f"{year}_{measure}_{key}"]) < 1e-12, (year, measure, key)
+                for name in names: assert abs(got["subsets"][name][measure] - golden[f"{year}_{name}_{measure}"]) < 1e-12
+
+
+def test_each_distinct_sentence_is_encoded_once():
+    enc = Hashed()
+    sts.cosines(enc, ["a", "bb", "a", "ccc"], ["bb", "a", "a", "dddd"])
+    assert enc.seen == ["a", "bb", "ccc", "dddd"]
+
+
+def test_cosines_are_right_and_ties_are_exact():
+    rng = np.random.default_rng(2)
+    words = [f"sentence {i}" for i in range(300)]
+    vectors = dict(zip(words, rng.normal(size=(300, 48)).astype(np.float32)))
+    vectors["the same vector"] = vectors[words[0]].copy()
+    class Table:
+        def encode(self, texts): return np.stack([vectors[text] for text in texts])
+    a, b = words + [words[0], "the same vector"], words[::-1] + ["the same vector", words[0]]
+    got = sts.cosines(Table(), a, b)
+    for i in range(0, 302, 7):
+        u, v = vectors[a[i]].astype(np.float64), vectors[b[i]].astype(np.float64)
+        assert abs(got[i] - u @ v / np.sqrt((u @ u) * (v @ v))) < 1e-12
+    assert np.array_equal(got[:300], got[:300][::-1]) # (x, y) and (y, x) tie exactly
+    assert (sts.cosines(Table(), a, a) == 1).all() and got[300] == got[301] == 1
+    order = rng.permutation(302)
+    assert np.array_equal(got[order], sts.cosines(Table(), [a[i] for i in order], [b[i] for i in order]))
+
+
+@pytest.mark.parametrize("bad", [0, np.nan, np.inf])
+def test_a_sentence_without_a_direction_is_named(bad):
+    class Broken:
+        def encode(self, texts): return np.array([[bad, bad] if text == "the bad one" else [1, 2] for text in texts], np.float32)
+    with pytest.raises(ValueError, match="'the bad one'"): sts.score(Broken(), ["good", "the bad one"], ["good", "good"], [1, 2])
+
+
+def test_wrong_shapes_are_refused():
+    class Flat:
+        def encode(self, texts): return np.ones(len(texts))
+    with pytest.raises(ValueError, match="expected one row each"): sts.cosines(Flat(), ["a"], ["b"])
+    with pytest.raises(ValueError, match="expected pairs"): sts.cosines(Hashed(), ["a"], ["b", "c"])
+    with pytest.raises(ValueError, match="gold scores"): sts.score(Hashed(), ["a"], ["b"], [1, 2])
+    with pytest.raises(ValueError, match="expected one of STS12"): sts.evaluate(Hashed(), "sts12")
+
+
+def test_collapse_is_not_a_number():
+    class Constant:
+        def encode(self, texts): return np.ones((len(texts), 4), np.float32)
+    assert np.isnan(sts.score(Constant(), list("abc"), list("def"), [1, 2, 3])["all"]["spearman"])
+
+
+def test_families_and_average_are_those_of_table_5():
+    path = data_dir("paper")/"pixel_table5.csv"
+    if not path.is_file(): pytest.skip("data/paper holds no pixel_table5.csv")
+    columns = {}
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file): columns.setdefault((row["row_group"], row["row"]), {})[row["column"]] = float(row["value"])
+    assert len(columns) == 16
+    off = []
+    for key, printed in columns.items():
+        means = sts.with_families({language: printed[language] for language in LANGUAGES})
+        assert set(means) == set(printed), key
+        off += [(key, name, printed[name], means[name]) for name in printed if abs(printed[name] - means[name]) > .0101] # each is printed to .005, and so is their mean
+    assert off == []
+
+
+def test_interval_covers_what_it_should():
+    rng, inside = np.random.default_rng(3), 0
+    for seed in range(60):
+        x = rng.normal(size=150)
+        y = .6 * x + .8 * rng.normal(size=150)
+        low, high = sts.score_interval(x, y, 200, seed)
+        inside += low < 6 / np.pi * np.arcsin(.6 / 2) < high # the rank correlation of a normal pair
+        assert low < sts.spearman(x, y) < high
+    assert 50 <= inside
+    assert sts.score_interval(x, y, 200, 1) == sts.score_interval(x, y, 200, 1) != sts.score_interval(x, y, 200, 2)
+    wide = sts.score_interval(x, y, 200, 1, level=.99)
+    narrow = sts.score_interval(x, y, 200, 1, level=.5)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+# Real data
+
+@real
+@pytest.mark.parametrize("name,n", [("STS12", 3108), ("STS13", 1500), ("STS14", 3750), ("STS15", 3000), ("STS16", 1186), ("STS-B", 1379), ("SICK-R", 4927)])
+def test_evaluate(name, n):
+    got = sts.evaluate(Hashed(), name)
+    assert got["n"] == n == sum(part["n"] for part in got["subsets"].values())
+    rows, enc = sts_rows(name), Hashed()
+    x, y = (enc.encode([row[side] for row in rows]).astype(np.float64) for side in ("sentence1", "sentence2"))
+    plain = (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+    assert abs(got["all"]["spearman"] - stats.spearmanr(plain, [row["score"] for row in rows]).statistic) < 2e-3 # apart by ties only
+    assert .2 < got["all"]["spearman"] < .9
+
+
+@real
+def test_multilingual_is_each_language_alone():
+    enc = Hashed()
+    got = sts.multilingual(enc, "dev")
+    assert list(got) == list(LANGUAGES) and len(enc.seen) == len(set(enc.seen))
+    for language in ("en", "zh"):
+        assert abs(got[language] - 100 * sts.evaluate(Hashed(), "STS-B", "dev", language)["all"]["spearman"]) < 1e-9
+    assert len(sts.with_families(got)) == 15
