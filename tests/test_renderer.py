@@ -208,6 +208,11 @@ def test_what_is_not_text(continuous, texts, words):
     with pytest.raises(TypeError) as error: continuous(texts)
     assert words in str(error.value)
 
+def test_a_list_of_words_may_be_long(words):
+    start = time.perf_counter()
+    check_strips(words([["x" + "\u0301"*100_000, "飞", ""], []]), 2, 64)
+    assert time.perf_counter() - start < 5
+
 def test_error_on_long_texts_names_the_first(continuous):
     with pytest.raises(ValueError, match=r"texts\[1\] takes 8 patches"): continuous([".", PLANE, PLANE*9], max_patches=8, long="error")
     assert len(continuous([".", PLANE], max_patches=9, long="error")) == 2
@@ -277,6 +282,11 @@ def test_a_picture_does_not_depend_on_the_desktop(tmp_path):
     assert plain == digest(FONTCONFIG_FILE=str(hostile), LANGUAGE="zh_CN:tr:ko", PANGO_LANGUAGE="zh-cn", LC_ALL="C.UTF-8", LANG="zh_CN.UTF-8", FC_LANG="ko", GDK_DPI_SCALE="2")
     assert plain == digest("import locale; locale.setlocale(locale.LC_ALL, 'C')", LANG="C")
 
+def test_the_pen_has_no_language(continuous): # a locale's would choose other forms of Han characters and of the Cyrillic б
+    pen = continuous._pen
+    language = pen.lib.pango.pango_context_get_language(pen.lib.pango.pango_layout_get_context(pen.layout))
+    assert pen.lib.pango_ffi.string(pen.lib.pango.pango_language_to_string(language)) == b"xx"
+
 @pytest.mark.parametrize("hide", [
     "import sys; sys.modules['pangocairocffi'] = None",
     "import ctypes.util; ctypes.util.find_library = lambda name: None",
@@ -328,6 +338,7 @@ def test_png(tmp_path, continuous):
 
 def test_indexing(continuous):
     strips = continuous([PLANE, "x", ""])
+    assert continuous([PLANE*9, "x"])._repr_png_()[:4] == b"\x89PNG"
     assert len(strips) == 3 and (strips[-1].pixels == strips[2].pixels).all() and len(strips[1:]) == 2
     with pytest.raises(IndexError): strips[3]
     assert strips._repr_png_()[:4] == b"\x89PNG" and continuous([])._repr_png_() is None

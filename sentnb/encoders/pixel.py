@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PixelConfig', 'sincos_positions', 'PixelLayer', 'length_chunks', 'PixelEncoder']
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #38a58d54
-import dataclasses, json, math, os, tempfile
+# %% ../../nbs/api/07_encoders_pixel.ipynb #3f76d9c9
+import dataclasses, json, os, tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..core import data_dir
-from ..renderer import RenderConfig, Strips, TextRenderer
+from ..renderer import RenderConfig, TextRenderer
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #187e70d9
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #0e22472e
+# %% ../../nbs/api/07_encoders_pixel.ipynb #8200de6f
 def length_chunks(
     lengths: torch.Tensor, # int64 [n], on the CPU
     size: int = 64, # strips a chunk
@@ -150,8 +150,10 @@ class PixelEncoder(nn.Module):
 
     @property
     def renderer(self) -> TextRenderer:
-        "The renderer of this model, made when first used."
-        if self._renderer is None: self._renderer = TextRenderer(self.render_config)
+        "The renderer of this model, made when first used; from then on `render_config` names its fonts by sha256."
+        if self._renderer is None:
+            self._renderer = TextRenderer(self.render_config)
+            self.render_config = self._renderer.config
         return self._renderer
 
     def _patches(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -288,7 +290,7 @@ def _encode(self: PixelEncoder,
 
 PixelEncoder.encode, PixelEncoder.encode_batches = _encode, _encode_batches
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #73a3693d
+# %% ../../nbs/api/07_encoders_pixel.ipynb #ccba9076
 def _save_pretrained(self: PixelEncoder,
     folder: str|Path, # replaced when it is a checkpoint, refused when it is something else
     half: bool=False, # store the weights as bfloat16: half the size
@@ -302,7 +304,7 @@ def _save_pretrained(self: PixelEncoder,
         new.mkdir()
         tensors = {k: (v.to(torch.bfloat16) if half and v.dtype == torch.float32 else v).detach().cpu().contiguous() for k, v in self.state_dict().items()}
         save_file(tensors, new/"model.safetensors", metadata={"format": "pt"})
-        config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config), "render": self.render_config.to_dict()}
+        config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config), "render": self.renderer.config.to_dict()}
         (new/"config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         if folder.exists():
             for extra in folder.iterdir():   # a model card or a log beside the weights stays

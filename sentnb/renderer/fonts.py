@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from ..core import file_sha256
 
-# %% ../../nbs/api/04a_renderer_fonts.ipynb #3a43c57b
+# %% ../../nbs/api/04a_renderer_fonts.ipynb #76dba4c5
 class PangoMissing(ImportError):
     "The C libraries that draw text are not installed."
 
@@ -50,7 +50,8 @@ class _Libraries:
             with _locations(): import cairocffi, pangocffi, pangocairocffi
             from cffi import FFI
             self.ffi = FFI(); self.ffi.cdef(_DECLARATIONS)
-            self.fontconfig, self.pangoft2, self.fontmaps = self.open("fontconfig", 1), self.open("pangoft2-1.0"), self.open("pangocairo-1.0")
+            self.fontconfig = self.open("fontconfig", 1)
+            self.pangoft2, self.fontmaps = self.open("pangoft2-1.0"), self.open("pangocairo-1.0")
         except (ImportError, OSError, AttributeError): # cffi lists the names that it tried; what helps is the command
             raise PangoMissing(f"the libraries that draw text (Pango, cairo, fontconfig) cannot be loaded; {_INSTALL_PANGO}") from None
         self.cairocffi, self.cairo = cairocffi, cairocffi.cairo

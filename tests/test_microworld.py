@@ -1,0 +1,216 @@
+"""The microworld: every form is there, the splits share nothing, the same call gives the same rows, and the grammar agrees."""
+import shutil
+
+import pytest
+
+from sentnb.core import data_dir
+from sentnb.corpora.microworld import FAMILIES, LANGUAGES, SPLITS, LexiconError, Microworld, Scene, load_lexicon
+
+
+@pytest.fixture(scope="module")
+def micro():
+    return Microworld()
+
+
+def tell(micro, language, style=0, order="neutral", definite=False, **slots):
+    scene = Scene(**dict(dict(agent="man", number="one", quality="", verb="sleep", object="", object_number="", object_quality="", place="", time=""), **slots))
+    return micro.grammars[language].sentence(scene, style, order, definite)
+
+
+# the lexicon
+
+def test_every_concept_has_all_forms_in_ten_languages():
+    lexicon = load_lexicon()
+    assert sorted(lexicon.words) == sorted(LANGUAGES) == sorted(l for family in FAMILIES.values() for l in family)
+    for language, sections in lexicon.words.items():
+        for section, concepts in lexicon.concepts.items():
+            assert list(sections[section]) == list(concepts)
+            for concept, words in sections[section].items():
+                assert 1 <= len(words) <= 2, (language, concept)
+                for word in words:
+                    assert all(cell == cell.strip() and cell for cell in word.values()), (language, word)
+                    if concepts[concept].get("number") == "count": assert "-" not in word.values(), (language, word)
+
+
+def test_what_the_concepts_name_exists():
+    lexicon = load_lexicon()
+    nouns, places = lexicon.concepts["nouns"], lexicon.concepts["places"]
+    for row in nouns.values():
+        assert row["parent"] in ("-", *nouns) and set(row["places"].split(",")) <= {"-", "all", *places}
+        assert set(row["adjectives"].split(",")) <= {"-", "adult", "child", "size", "age", "colour", *lexicon.concepts["adjectives"]}
+    for row in lexicon.concepts["verbs"].values():
+        assert {t.lstrip("-") for t in f'{row["agents"]},{row["objects"]}'.split(",")} - {""} <= set(nouns), row
+        assert set(row["places"].split(",")) <= {"all", *places} and row["opposite"] in ("-", *lexicon.concepts["verbs"]), row
+    for section in ("adjectives", "times"):
+        for row in lexicon.concepts[section].values(): assert set(row["opposite"].split(",")) <= {"-", *lexicon.concepts[section]}
+
+
+@pytest.mark.parametrize("file, before, after, message", [
+    ("de", "apple\tm\tApfel\tApfel\tÄpfel", "apple\tm\tApfel\tApfel", r"de\.tsv:\d+: concept 'apple': missing form 'plural'"),
+    ("pl", "dog\tm2\tpies\tpsa\t", "dog\tm2\tpies\t-\t", r"pl\.tsv:\d+: concept 'dog': missing form 'accusative'"),
+    ("fr", "\nswim\tnage\tnagent", "", r"fr\.tsv: no row in @verbs for concept 'swim' \(concepts\.tsv:\d+\)"),
+    ("zh", "pear\t个\t梨\n", "pear\t个\t苹果\n", r"zh\.tsv:\d+: concept 'pear': '苹果' is also the word of 'apple'"),
+    ("en", "pear\tpear", "paer\tpear", r"en\.tsv:\d+: concept 'paer' is not among the nouns"),
+    ("ru", "@verbs", "@werbs", r"ru\.tsv:\d+: section 'werbs'"),
+    ("it", "swim\tnuotando", "swim\tnuotando\tnuotare", r"it\.tsv:\d+: concept 'swim': 3 cells, expected 2")])
+def test_a_fault_of_the_lexicon_is_named(tmp_path, file, before, after, message):
+    shutil.copytree(data_dir("microworld"), tmp_path, dirs_exist_ok=True)
+    path = tmp_path/f"{file}.tsv"
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
+    with pytest.raises(LexiconError, match=message): load_lexicon(tmp_path)
+
+
+# agreement, case and order
+
+def test_noun_phrases_agree(micro):
+    cut = dict(agent="woman", verb="cut", object="apple", object_number="one")
+    assert tell(micro, "en", agent="artist" if "artist" in micro.world.nouns else "actor", quality="elderly") == "An elderly actor is sleeping."
+    assert tell(micro, "de", **cut | dict(object_quality="red")) == "Eine Frau schneidet einen roten Apfel."
+    assert tell(micro, "de", agent="girl", verb="hug", object="grandfather", object_number="one") == "Ein Mädchen umarmt einen Großvater."
+    assert tell(micro, "nl", agent="horse", quality="white") == "Een wit paard slaapt."
+    assert tell(micro, "nl", agent="horse", number="some", quality="white") == "Enkele witte paarden slapen."
+    assert tell(micro, "es", agent="woman", verb="feed", object="dog", object_number="one") == "Una mujer está alimentando a un perro."
+    assert tell(micro, "es", agent="woman", verb="buy", object="book", object_number="one") == "Una mujer está comprando un libro."
+    assert tell(micro, "fr", agent="man", quality="young", number="some") == "De jeunes hommes dorment."
+    assert tell(micro, "fr", verb="drink", object="water", object_number="") == "Un homme boit de l'eau."
+    assert tell(micro, "fr", verb="repair", object="computer", object_number="one", object_quality="old") == "Un homme répare un vieil ordinateur."
+    assert tell(micro, "it", agent="student", quality="happy", number="some") == "Alcuni studenti felici stanno dormendo."
+    assert tell(micro, "it", agent="student") == "Uno studente sta dormendo."
+    assert tell(micro, "pt", agent="nurse", quality="tired") == "Uma enfermeira cansada está dormindo."
+    assert tell(micro, "pl", agent="man", number="some", quality="young") == "Młodzi mężczyźni śpią."
+    assert tell(micro, "pl", agent="woman", verb="feed", object="dog", object_number="one", object_quality="black") == "Kobieta karmi czarnego psa."
+    assert tell(micro, "pl", **cut | dict(object="carrot")) == "Kobieta kroi marchewkę."
+    assert tell(micro, "ru", agent="woman", verb="photograph", object="dog", object_number="some", object_quality="white") == "Женщина фотографирует белых собак."
+    assert tell(micro, "ru", **cut | dict(object="pear", object_quality="green")) == "Женщина режет зелёную грушу."
+    assert tell(micro, "zh", **cut | dict(object_quality="red")) == "一个女人正在切一个红色的苹果。"
+
+
+def test_clauses_are_ordered_as_their_language_wants(micro):
+    scene = dict(agent="boy", verb="football", place="park", time="evening")
+    assert tell(micro, "en", order="time", **scene) == "In the evening, a boy is playing football in the park."
+    assert tell(micro, "de", **scene) == "Ein Junge spielt am Abend im Park Fußball."
+    assert tell(micro, "de", order="time", **scene) == "Am Abend spielt ein Junge im Park Fußball."
+    assert tell(micro, "nl", order="time", **scene) == "'s Avonds voetbalt een jongen in het park."
+    assert tell(micro, "nl", style=8, order="place", **scene) == "In het park speelt een jongen 's avonds voetbal."
+    assert tell(micro, "pl", order="place", agent="dog", place="park") == "W parku śpi pies."
+    assert tell(micro, "ru", order="time", **scene) == "Вечером в парке мальчик играет в футбол."
+    assert tell(micro, "zh", **scene) == "一个男孩晚上在公园里踢足球。"
+    assert tell(micro, "zh", order="place", **scene) == "在公园里，一个男孩晚上在踢足球。"
+    assert tell(micro, "de", definite=True, agent="girl", number="some") == "Die Mädchen schlafen."
+    assert tell(micro, "it", definite=True, agent="student", number="some") == "Gli studenti stanno dormendo."
+
+
+def test_every_sentence_is_well_formed(micro):
+    for language in LANGUAGES:
+        for sentence in micro.sentences(language, 2_000):
+            assert sentence[-1] == ("。" if language == "zh" else ".") and "  " not in sentence and "-" != sentence[0], sentence
+            assert " - " not in sentence and "_" not in sentence and "|" not in sentence and not sentence[0].islower(), sentence
+
+
+# the views
+
+def views(micro, split, n):
+    "Every sentence of a split that a training could see, in two languages."
+    out = set()
+    for language in ("en", "ru"):
+        out |= set(micro.sentences(language, n, split)) | {s for s, _ in micro.probe(language, n, split)}
+        out |= {s for row in micro.nli(language, split, n) for s in row} | {s for row in micro.sts(language, split, n) for s in row[:2]}
+    return out | {s for row in micro.parallel("en", "ru", split, n) for s in row} | {s for row in micro.parallel_many(("en", "ru"), n, split) for s in row.values()}
+
+
+def test_splits_share_no_sentence_whatever_the_seed():
+    train, dev, test = (views(Microworld(seed), split, 1_500) for seed, split in ((0, "train"), (1, "dev"), (2, "test")))
+    assert min(len(train), len(dev), len(test)) > 5_000
+    assert not train & test and not train & dev and not dev & test
+
+
+def test_every_scene_of_a_view_is_of_its_split(micro, monkeypatch):
+    told = []
+    plain = type(micro.grammars["en"]).sentence
+    monkeypatch.setattr(type(micro.grammars["en"]), "sentence", lambda self, scene, *a, **k: told.append(scene) or plain(self, scene, *a, **k))
+    for split in SPLITS:
+        told.clear()
+        views(micro, split, 100); micro.documents("en", 20, split=split)
+        assert len(told) > 1_000 and {scene.split for scene in told} == {split}
+        assert all(micro.world.fits(scene) for scene in told)
+
+
+def test_the_same_call_gives_the_same_rows_in_any_process(python):
+    code = """if True:
+        from sentnb.core import fingerprint
+        from sentnb.corpora.microworld import Microworld
+        m = Microworld(3)
+        print(fingerprint([m.sentences("de", 50), m.nli("en", "train", 50), m.sts("ru", "test", 50), m.parallel("en", "zh", n=50), m.documents("it", 5), m.probe("pl", 50), m.describe()]))"""
+    assert python(code, PYTHONHASHSEED="1") == python(code, PYTHONHASHSEED="2")
+    assert Microworld(3).sentences("de", 50) != Microworld(4).sentences("de", 50)
+
+
+def test_a_longer_view_begins_with_the_shorter(micro):
+    assert micro.sts("fr", "test", 80)[:40] == micro.sts("fr", "test", 40)
+    assert micro.nli("en", "train", 80)[:40] == micro.nli("en", "train", 40)
+
+
+def test_gold_scores_fill_the_scale_and_are_those_of_every_language(micro):
+    golds = [g for *_, g in micro.sts("en", "test", 1_200)]
+    assert min(golds) < .5 and max(golds) == 5 and all(0 <= g <= 5 for g in golds)
+    for low in range(6): assert sum(low <= g < low + 1 for g in golds) > 120, low
+    for language in LANGUAGES: assert [g for *_, g in micro.sts(language, "test", 200)] == golds[:200]
+
+
+def test_sentences_are_the_same_only_where_the_meaning_is(micro):
+    for language in LANGUAGES:
+        for split in ("dev", "test"):
+            rows = micro.sts(language, split, 1_000)
+            assert not [row for row in rows if row[0] == row[1] and row[2] < 5]
+            assert sum(row[0] == row[1] for row in rows) < 60
+
+
+def test_similarity_is_symmetric_and_five_only_for_the_same_scene(micro):
+    for x, y, gold in micro._pairs("dev", 500):
+        assert micro.world.similarity(y, x) == gold and (gold == 5) == (x == y)
+
+
+def test_two_scenes_never_read_the_same(micro):
+    for language in LANGUAGES:
+        seen = {}
+        for _, scene in zip(range(4_000), micro._scenes(micro._rng("train", 1, "collisions"), "train")):
+            for style in (0, 255): assert seen.setdefault(micro.grammars[language].sentence(scene, style), scene) == scene
+
+
+def test_hypotheses_follow_or_contradict(micro):
+    import random
+    world, rng = micro.world, random.Random(0)
+    for _, x in zip(range(300), micro._scenes(micro._rng("train", 1, "nli test"), "train")):
+        entailed, contradicted = world.entailed(rng, x), world.contradicted(rng, x)
+        if entailed:
+            assert entailed.agent in world.ancestors[x.agent] and entailed.verb == x.verb and entailed.number == x.number
+            assert all(getattr(entailed, slot) in ("", getattr(x, slot)) for slot in ("quality", "object_quality", "place", "time"))
+            assert not x.object or entailed.object in world.ancestors[x.object]
+        if contradicted: assert contradicted != x and world.fits(contradicted)
+
+
+def test_documents_have_a_topic(micro):
+    documents = micro.documents("en", 40, (4, 8))
+    assert all(4 <= d.count(".") <= 8 for d in documents) and len(set(documents)) == 40
+    assert sum(" the " in d.lower() for d in documents) == 40
+    assert all(4 <= d.count("。") <= 5 for d in micro.documents("zh", 10, (4, 5), "test"))
+
+
+def test_labels_of_a_probe_vary(micro):
+    rows = micro.probe("es", 800)
+    values = {name: {labels[name] for _, labels in rows} for name in rows[0][1]}
+    assert values["agent"] == {"person", "animal"} and values["number"] == {"one", "some"} and values["place"] == {"indoors", "outdoors"}
+    assert len(values["verb"]) > 8 and values["time"] == {"none", "day", "season", "meal"}
+
+
+def test_wrong_arguments_are_named(micro):
+    with pytest.raises(ValueError, match="language='fi': expected one of en, de"): micro.sentences("fi")
+    with pytest.raises(ValueError, match="split='validation': expected one of train, dev, test"): micro.sts("en", "validation")
+    with pytest.raises(ValueError, match="n=-1"): micro.nli(n=-1)
+
+
+def test_the_counts(micro):
+    counts = micro.describe()
+    assert counts["scenes"] > 50_000 and counts["concepts"]["nouns"] > 120 and min(counts["words"].values()) > 300
