@@ -23,7 +23,7 @@ from . import augmenters
 from .core import derive_seed, fingerprint, replacing
 from .losses.contrastive import info_nce
 
-# %% ../nbs/api/08_training.ipynb #23bd3819
+# %% ../nbs/api/08_training.ipynb #cfc35a36
 def pair_view(example, rng: random.Random) -> tuple[str, str]:
     "A pair (or a triple with a hard negative) as it is: NLI, translations, paraphrases."
     return tuple(example)
@@ -33,8 +33,8 @@ def same_view(example: str, rng: random.Random) -> tuple[str, str]:
     return example, example
 
 def perturbed_view(example: str, rng: random.Random, name: str="mixture") -> tuple[str, str]:
-    "A text and its perturbed self (visual alignment, section 3.1 of Pixel-Linguist)."
-    return example, augmenters.AUGMENTERS[name](example, rng)
+    "A text and its perturbed self (visual alignment, section 3.1 of Pixel-Linguist); of several names joined by +, one is drawn."
+    return example, augmenters.mixture(example, rng, among=name.split("+")) if "+" in name else augmenters.AUGMENTERS[name](example, rng)
 
 def span_view(example: str, rng: random.Random) -> tuple[str, str]:
     "Two independent spans of one document, overlap allowed (topical alignment)."
@@ -42,7 +42,7 @@ def span_view(example: str, rng: random.Random) -> tuple[str, str]:
 
 VIEWS = dict(pair=pair_view, same=same_view, perturbed=perturbed_view, spans=span_view)
 
-# %% ../nbs/api/08_training.ipynb #eabe75af
+# %% ../nbs/api/08_training.ipynb #2357d521
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One stage of training: which examples, how each becomes a pair, for how long.
@@ -52,7 +52,7 @@ class Stage:
     pair is contrasted with its own batch only."""
     name: str # "visual", "topical", "reasoning", "cross-lingual", or a name of your own
     examples: Sequence[Any] # texts, documents or pairs
-    view: str = "pair" # a name in VIEWS; "perturbed:char_swap" passes an argument
+    view: str = "pair" # a name in VIEWS; "perturbed:char_swap+word_shuffle" passes an argument
     steps: int = 100 # optimiser steps
     batch_size: int = 128 # pairs that meet in one loss
     learning_rate: float = 1e-3 # peak; linear warm-up, then linear decay to zero
