@@ -6,7 +6,7 @@
 __all__ = ['VIEWS', 'pair_view', 'same_view', 'perturbed_view', 'span_view', 'Stage', 'batch_indices', 'learning_rate_at', 'fit',
            'average_weights']
 
-# %% ../nbs/api/08_training.ipynb #8f511d29
+# %% ../nbs/api/08_training.ipynb #54a73732
 import contextlib, copy, dataclasses, functools, json, math, random, time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from safetensors import safe_open
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import broadcast_object_list
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -42,7 +44,7 @@ def span_view(example: str, rng: random.Random) -> tuple[str, str]:
 
 VIEWS = dict(pair=pair_view, same=same_view, perturbed=perturbed_view, spans=span_view)
 
-# %% ../nbs/api/08_training.ipynb #2357d521
+# %% ../nbs/api/08_training.ipynb #7d23d289
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One stage of training: which examples, how each becomes a pair, for how long.
@@ -64,12 +66,24 @@ class Stage:
     max_patches: int|None = None # strips are cut here; None: the renderer's own
 
     def __post_init__(self):
+        def refuse(what): raise ValueError(f"stage {self.name!r}: {what}")
+        view, _, argument = self.view.partition(":")
+        if not self.name or set(self.name) & set("/\\\0"): refuse("the name becomes that of a folder; it cannot be empty, nor hold a slash")
         if not len(self.examples): raise ValueError(f"stage {self.name!r} has no examples")
-        if self.view.partition(":")[0] not in VIEWS: raise ValueError(f"stage {self.name!r}: view={self.view!r}, expected one of {', '.join(VIEWS)}")
-        if self.batch_size < 2: raise ValueError(f"stage {self.name!r}: batch_size={self.batch_size}; a contrastive loss needs at least 2 pairs")
-        if self.batch_size > len(self.examples): raise ValueError(f"stage {self.name!r}: batch_size={self.batch_size} is more than its {len(self.examples)} examples")
-        if self.keep not in ("last", "best"): raise ValueError(f"stage {self.name!r}: keep={self.keep!r}, expected 'last' or 'best'")
-        if self.steps < 1 or self.accumulate < 1: raise ValueError(f"stage {self.name!r}: steps={self.steps}, accumulate={self.accumulate}; both must be at least 1")
+        if view not in VIEWS: refuse(f"view={self.view!r}, expected one of {', '.join(VIEWS)}")
+        if argument and view in ("pair", "same", "spans"): refuse(f"view={self.view!r}, but {view!r} takes no argument")
+        if view == "perturbed" and (unknown := set(argument.split("+") if argument else ()) - set(augmenters.AUGMENTERS)): refuse(f"view={self.view!r}: no augmenter is called {', '.join(sorted(unknown))}; there are {', '.join(augmenters.AUGMENTERS)}")
+        if self.batch_size < 2: refuse(f"batch_size={self.batch_size}; a contrastive loss needs at least 2 pairs")
+        if self.batch_size > len(self.examples): refuse(f"batch_size={self.batch_size} is more than its {len(self.examples)} examples")
+        if self.keep not in ("last", "best"): refuse(f"keep={self.keep!r}, expected 'last' or 'best'")
+        if self.steps < 1 or self.accumulate < 1: refuse(f"steps={self.steps}, accumulate={self.accumulate}; both must be at least 1")
+        for name in ("learning_rate", "temperature"):
+            if not 0 < getattr(self, name) < math.inf: refuse(f"{name}={getattr(self, name)}, expected a positive number")
+        if self.warmup_steps < 0 or not 0 <= self.typos <= 1: refuse(f"warmup_steps={self.warmup_steps}, typos={self.typos}; expected at least 0 steps, and a share from 0 to 1")
+        for i, example in enumerate(self.examples):
+            if view == "pair" and not (isinstance(example, (tuple, list)) and len(example) in (2, 3) and len(example) == len(self.examples[0]) and all(isinstance(t, str) for t in example)):
+                refuse(f"examples[{i}] is {example!r:.80}; view 'pair' takes pairs of str, or triples with a hard negative, and all of one kind")
+            if view in ("same", "perturbed", "spans") and not isinstance(example, str): refuse(f"examples[{i}] is {type(example).__name__}; view {view!r} takes one str each")
 
     def settings(self) -> dict: # what JSON can hold
         "Everything that decides the stage; the examples by fingerprint."
@@ -93,7 +107,7 @@ def _epoch_order(n: int, seed: int) -> list[int]:
     random.Random(seed).shuffle(order)
     return order
 
-# %% ../nbs/api/08_training.ipynb #d1ab7228
+# %% ../nbs/api/08_training.ipynb #d6b7eb05
 class _Batches(torch.utils.data.Dataset):
     "Batch number b of a stage as rendered strips; every process of a run draws its own rows."
     def __init__(self, stage: Stage, renderer, seed: int, first: int, process: int, processes: int):
@@ -108,7 +122,8 @@ class _Batches(torch.utils.data.Dataset):
         arguments, tuples = (dict(name=name) if name else {}), []
         for i in batch_indices(len(stage.examples), stage.batch_size, batch, self.seed)[self.rows]:
             rng = random.Random(derive_seed(self.seed, "view", batch, i))
-            texts = VIEWS[view](stage.examples[i], rng, **arguments)
+            try: texts = VIEWS[view](stage.examples[i], rng, **arguments)
+            except ValueError as error: raise ValueError(f"stage {stage.name!r}, examples[{i}]: {error}") from error
             if stage.typos and rng.random() < stage.typos: texts = (augmenters.AUGMENTERS["mixture"](texts[0], rng), *texts[1:])
             tuples.append(texts)
         return tuples
@@ -118,7 +133,7 @@ class _Batches(torch.utils.data.Dataset):
         strips = self.renderer([t for column in zip(*tuples, strict=True) for t in column], max_patches=self.stage.max_patches)
         return torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches), len(tuples[0])
 
-# %% ../nbs/api/08_training.ipynb #912bc45d
+# %% ../nbs/api/08_training.ipynb #c8275d15
 def _save_state(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer|None, best: dict|None, place: dict) -> None:
     names = {parameter: name for name, parameter in model.named_parameters()}
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()} | {f"best.{k}": v for k, v in (best or {}).items()}
@@ -129,7 +144,10 @@ def _save_state(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optim
         save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata={"place": json.dumps(place)})
 
 def _load_state(path: Path) -> tuple[dict, dict]:
-    with safe_open(path, "pt") as file: return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["place"])
+    try:
+        with safe_open(path, "pt") as file: return {k: file.get_tensor(k) for k in file.keys()}, json.loads((file.metadata() or {})["place"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is not the state of a run ({type(error).__name__}: {error}); move it away, or resume=False to start anew") from None
 
 def _part(tensors: dict, prefix: str) -> dict: return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
@@ -137,6 +155,12 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module, sa
     for name, parameter in model.named_parameters():
         moments = {k.partition("|")[2]: v for k, v in saved.items() if k.partition("|")[0] == name}
         if moments: optimizer.state[parameter] = {k: v.to(parameter.device) if v.dim() else v for k, v in moments.items()}
+
+def _remove_leftovers(path: Path, age: float=3600.) -> None:
+    "What a run killed while it wrote has left; another run's file, that is being written now, is younger."
+    for left in path.parent.glob(f".{path.stem}-*{path.suffix}"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > age: left.unlink()
 
 # %% ../nbs/api/08_training.ipynb #a31dce9c
 def learning_rate_at(
@@ -147,17 +171,63 @@ def learning_rate_at(
     if step < stage.warmup_steps: return stage.learning_rate*(step + 1)/stage.warmup_steps
     return stage.learning_rate*(stage.steps - step)/max(1, stage.steps - stage.warmup_steps)
 
-# %% ../nbs/api/08_training.ipynb #ca200244
-def _same_settings(old: dict, new: dict, folder: Path) -> None:
-    if old == new: return
-    flat = lambda s: {k: v for k, v in s.items() if k != "stages"} | {f"stage {i} {k}": v for i, stage in enumerate(s["stages"]) for k, v in stage.items()}
-    old, new = flat(old), flat(new)
-    differ = [f"{k} {old.get(k)!r} then, {new.get(k)!r} now" for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)]
-    raise ValueError(f"{folder} holds a run with other settings ({'; '.join(differ[:5])}); choose another output_dir, or resume=False to start anew")
+# %% ../nbs/api/08_training.ipynb #6e5f6feb
+def _plain(value: Any) -> Any:
+    "As JSON gives it back, so that a resumed run compares equal; NumPy's scalars become Python's."
+    return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v)))
 
-# %% ../nbs/api/08_training.ipynb #16dbc0e9
+def _same_settings(old: dict, new: dict, folder: Path) -> None:
+    def flat(settings, prefix=""):
+        for k, v in settings.items():
+            if k == "stages": v = {str(i): stage for i, stage in enumerate(v)}
+            if isinstance(v, dict): yield from flat(v, f"{prefix}{k.removesuffix('s')} ")
+            else: yield prefix + k, v
+    old, new = dict(flat(old)), dict(flat(new))
+    differ = [f"{k} {old.get(k)!r:.80} then, {new.get(k)!r:.80} now" for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)]
+    if differ: raise ValueError(f"{folder} holds a run with other settings ({'; '.join(differ[:5])}); choose another output_dir, or resume=False to start anew")
+
+class _Forward(torch.nn.Module):
+    "What Accelerate marks and wraps, so that the encoder itself stays as it was."
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, *args, **kwargs): return self.encoder(*args, **kwargs)
+
+def _accelerator(device: torch.device, mixed_precision: str) -> Accelerator:
+    "Accelerate keeps the precision and the device that a process began with; a notebook may well ask for others."
+    if PartialState._shared_state: AcceleratorState._reset_state(reset_partial_state=PartialState().num_processes == 1)
+    accelerator = Accelerator(mixed_precision=mixed_precision, cpu=device.type == "cpu")
+    accelerator.device_placement = accelerator.num_processes > 1   # one process trains where the encoder is
+    return accelerator
+
+def _check_fit(encoder, stages: Sequence[Stage], dev, processes: int, **counts: int|None) -> None:
+    if not stages: raise ValueError("fit got no stages")
+    for name, value in counts.items():
+        if value is not None and value < 1: raise ValueError(f"{name}={value}: expected at least 1")
+    if counts["eval_every"] and not dev: raise ValueError(f"eval_every={counts['eval_every']} without dev: there is nothing to evaluate")
+    if encoder.renderer.config.long == "scroll": raise ValueError("the encoder's render config has long='scroll', several strips of one text; training takes one strip of each: long='truncate' or 'error'")
+    for stage in stages:
+        if stage.keep == "best" and not dev: raise ValueError(f"stage {stage.name!r}: keep='best' needs dev, which says what is best")
+        if stage.batch_size < processes: raise ValueError(f"stage {stage.name!r}: batch_size={stage.batch_size} over {processes} processes; it is the batch of all of them together, expected at least one pair each")
+        if (stage.max_patches or 0) > encoder.config.max_patches: raise ValueError(f"stage {stage.name!r}: max_patches={stage.max_patches}, the encoder has positions for {encoder.config.max_patches}")
+
+def _dev_row(found: float|dict, stage: Stage) -> dict:
+    "The part of a history row that `dev` gives."
+    if isinstance(found, dict) and "score" not in found: raise ValueError(f"dev gave a dict without 'score', the number that decides; it has {', '.join(map(str, found))}")
+    found = _plain(found)
+    row = dict(dev=float(found["score"]), dev_scores=found) if isinstance(found, dict) else dict(dev=float(found))
+    if stage.keep == "best" and math.isnan(row["dev"]): raise FloatingPointError(f"dev gave nan in stage {stage.name!r}, which is to keep the best")
+    return row
+
+def _diverged(what: str, stage: Stage, step: int, members: Sequence[torch.Tensor]=(), tuples: Sequence[tuple]=()) -> FloatingPointError:
+    bad = [texts[column] for column, rows in enumerate(members) for texts, row in zip(tuples, rows) if not row.isfinite().all()]
+    if bad: what += f"; {len(bad)} of {len(members)*len(tuples)} embeddings are not finite, the first that of {bad[0]!r:.80}"
+    return FloatingPointError(f"stage {stage.name!r}, step {step + 1}: {what}; lower its learning_rate ({stage.learning_rate}) or raise its warmup_steps ({stage.warmup_steps})")
+
+# %% ../nbs/api/08_training.ipynb #bff8c205
 def fit(
-    encoder, # a PixelEncoder, or a module with `renderer` and the same forward
+    encoder, # a PixelEncoder, on the device to train on; or a module with its `config`, `renderer`, `device`, `save_pretrained` and forward
     stages: Sequence[Stage], # run one after the other
     output_dir: str|Path, # checkpoints and history; one folder a run
     resume: bool=True, # go on where a run with the same settings stopped; False starts anew
@@ -171,61 +241,75 @@ def fit(
     show_progress: bool=True,
     stop_after: int|None=None, # end after that many steps in all (a piece of a long run); resume goes on
 ) -> list[dict]: # history: a row a step: stage, name, step, loss, and dev (dev_scores) where it was measured
-    """Train `encoder` in place through `stages` by symmetric InfoNCE (Eq. 2 of Pixel-Linguist).
+    """Train `encoder` in place through `stages` by symmetric InfoNCE (Eq. 2 of Pixel-Linguist); it comes back in eval mode.
 
     After each stage the folder `NN-name` holds the encoder. A run that finds the checkpoints of other settings in
-    `output_dir` stops with a ValueError that names what differs; nothing is overwritten."""
-    accelerator = Accelerator(mixed_precision=mixed_precision, cpu=encoder.device.type == "cpu")
-    output_dir, state_file = Path(output_dir), Path(output_dir)/"state.safetensors"
-    settings = dict(seed=seed, weight_decay=weight_decay, max_grad_norm=max_grad_norm, stages=[s.settings() for s in stages])
-    place, saved, history, taken = dict(stage=0, step=0, history=[], best=None), {}, [], 0
+    `output_dir` stops with a ValueError that names what differs; nothing is overwritten. What a checkpoint cannot know is yours
+    to keep the same: `dev`, and the number of processes. FloatingPointError names the step where loss or gradient stopped being finite."""
+    accelerator = _accelerator(encoder.device, mixed_precision)
+    main, output_dir, state_file = accelerator.is_main_process, Path(output_dir), Path(output_dir)/"state.safetensors"
+    _check_fit(encoder, stages, dev, accelerator.num_processes, eval_every=eval_every, save_every=save_every, stop_after=stop_after)
+    settings = _plain(dict(seed=seed, weight_decay=weight_decay, max_grad_norm=max_grad_norm, stages=[s.settings() for s in stages],
+        mixed_precision=mixed_precision, eval_every=eval_every if any(s.keep == "best" for s in stages) else None,
+        encoder=vars(encoder.config), render=vars(encoder.renderer.config)))
+    place, saved, taken = dict(stage=0, step=0, history=[], best=None), {}, 0
+    accelerator.wait_for_everyone()   # the first process may still be writing the piece that the others have left
     if resume and state_file.exists():
         saved, place = _load_state(state_file)
-        _same_settings(place["settings"], settings, output_dir)
+        _same_settings(settings | place["settings"], settings, output_dir)   # what an older state does not say is taken to agree
         encoder.load_state_dict(_part(saved, "model."))
-    elif accelerator.is_main_process: state_file.unlink(missing_ok=True)
     accelerator.wait_for_everyone()
+    if main:
+        if not saved: state_file.unlink(missing_ok=True)
+        _remove_leftovers(state_file)
     history, head = place["history"], "keep" if getattr(encoder.config, "head", False) else "drop"
+    model, optimizer = accelerator.prepare(_Forward(encoder), torch.optim.AdamW(encoder.parameters(), weight_decay=weight_decay))
+    if accelerator.scaler and "scaler" in place: accelerator.scaler.load_state_dict(place["scaler"])
 
-    for number in range(place["stage"], len(stages)):
-        stage, start = stages[number], place["step"] if number == place["stage"] else 0
-        best_score, best = (place["best"], _part(saved, "best.")) if number == place["stage"] else (None, {})
-        optimizer = torch.optim.AdamW(encoder.parameters(), lr=stage.learning_rate, weight_decay=weight_decay)
-        if start: _load_optimizer(optimizer, encoder, _part(saved, "optimizer."))
-        model, optimizer = accelerator.prepare(encoder, optimizer)
-        batches = iter(DataLoader(_Batches(stage, encoder.renderer, seed, start*stage.accumulate, accelerator.process_index, accelerator.num_processes), batch_size=None, num_workers=workers))
-        encoder.train()
-        bar = tqdm(range(start, stage.steps), initial=start, total=stage.steps, desc=stage.name, unit="step", disable=not (show_progress and accelerator.is_main_process))
-        began = time.perf_counter()
-        for step in bar:
-            for group in optimizer.param_groups: group["lr"] = learning_rate_at(step, stage)
-            torch.manual_seed(derive_seed(seed, "dropout", number, step, accelerator.process_index))
-            total = 0.
-            for k in range(stage.accumulate):
-                pixels, num_patches, columns = next(batches)
-                with accelerator.no_sync(model) if k + 1 < stage.accumulate else contextlib.nullcontext():
-                    with accelerator.autocast(): members = model(pixels.to(accelerator.device), num_patches.to(accelerator.device), head=head).chunk(columns)
-                    loss = info_nce(*members[:2], stage.temperature, hard_negatives=members[2] if columns > 2 else None, gathered=True)/stage.accumulate
-                    accelerator.backward(loss)
-                total += float(loss.detach())
-            if not math.isfinite(total): raise FloatingPointError(f"the loss became {total} at step {step} of stage {stage.name!r}; lower its learning_rate ({stage.learning_rate}) or raise its warmup_steps")
-            accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
-            optimizer.step(); optimizer.zero_grad(set_to_none=True)
-            row, taken, last = dict(stage=number, name=stage.name, step=step + 1, loss=total), taken + 1, step + 1 == stage.steps
-            if dev and (last or (eval_every and (step + 1) % eval_every == 0)):
-                found = dev(encoder); encoder.train()
-                row |= dict(dev=float(found["score"]), dev_scores=found) if isinstance(found, dict) else dict(dev=float(found))
-                if best_score is None or row["dev"] > best_score: best_score, best = row["dev"], {k: v.detach().clone() for k, v in encoder.state_dict().items()}
-            history.append(row)
-            bar.set_postfix(loss=f"{total:.3f}", pairs_per_second=f"{(step + 1 - start)*stage.batch_size*stage.accumulate/(time.perf_counter() - began):.0f}")
-            if last and stage.keep == "best" and best: encoder.load_state_dict(best)
-            if last and accelerator.is_main_process: encoder.save_pretrained(output_dir/f"{number:02d}-{stage.name}")
-            if accelerator.is_main_process and (last or (step + 1) % save_every == 0 or taken == stop_after):
-                where = dict(stage=number + 1, step=0, best=None) if last else dict(stage=number, step=step + 1, best=best_score)
-                _save_state(state_file, encoder, None if last else optimizer.optimizer, None if last else best, where | dict(settings=settings, history=history))
-            if taken == stop_after: return history
-        encoder.zero_grad(set_to_none=True)
-    encoder.eval()
+    with contextlib.ExitStack() as after:   # also when a step fails
+        for tidy in (accelerator.free_memory, encoder.zero_grad, encoder.eval): after.callback(tidy)
+        for number in range(place["stage"], len(stages)):
+            stage, start = stages[number], place["step"] if number == place["stage"] else 0
+            best_score, best = (place["best"], _part(saved, "best.")) if start else (None, {})
+            optimizer.optimizer.state.clear()
+            if start: _load_optimizer(optimizer.optimizer, encoder, _part(saved, "optimizer."))
+            saved = {}
+            data = _Batches(stage, encoder.renderer, seed, start*stage.accumulate, accelerator.process_index, accelerator.num_processes)
+            batches = iter(DataLoader(data, batch_size=None, num_workers=workers))
+            encoder.train()
+            bar = after.enter_context(tqdm(range(start, stage.steps), initial=start, total=stage.steps, desc=stage.name, unit="step", disable=not (show_progress and main)))
+            began = time.perf_counter()
+            for step in bar:
+                for group in optimizer.param_groups: group["lr"] = learning_rate_at(step, stage)
+                torch.manual_seed(derive_seed(seed, "dropout", number, step, accelerator.process_index))
+                total = 0.
+                for k in range(stage.accumulate):
+                    pixels, num_patches, columns = next(batches)
+                    with accelerator.no_sync(model) if k + 1 < stage.accumulate else contextlib.nullcontext():
+                        with accelerator.autocast(): members = model(pixels.to(encoder.device), num_patches.to(encoder.device), head=head).chunk(columns)
+                        try: loss = info_nce(*members[:2], stage.temperature, hard_negatives=members[2] if columns > 2 else None, gathered=True)/stage.accumulate
+                        except FloatingPointError as error: raise _diverged(str(error), stage, step, members, data.texts(step*stage.accumulate + k)) from None
+                        accelerator.backward(loss)
+                    total += float(loss.detach())
+                norm = accelerator.clip_grad_norm_(encoder.parameters(), max_grad_norm)
+                if not (accelerator.scaler or norm.isfinite()): raise _diverged(f"the norm of the gradient is {norm}", stage, step)
+                optimizer.step(); optimizer.zero_grad(set_to_none=True)
+                row, taken, last = dict(stage=number, name=stage.name, step=step + 1, loss=total), taken + 1, step + 1 == stage.steps
+                if dev and (last or (eval_every and (step + 1) % eval_every == 0)):
+                    encoder.eval()
+                    row |= broadcast_object_list([_dev_row(dev(encoder), stage) if main else None])[0]
+                    encoder.train()
+                    if best_score is None or row["dev"] > best_score: best_score, best = row["dev"], {k: v.detach().clone() for k, v in encoder.state_dict().items()}
+                history.append(row)
+                bar.set_postfix(loss=f"{total:.3f}", pairs_per_second=f"{(step + 1 - start)*stage.batch_size*stage.accumulate/(time.perf_counter() - began):.0f}")
+                if last and stage.keep == "best": encoder.load_state_dict(best)
+                if last and main: encoder.save_pretrained(output_dir/f"{number:02d}-{stage.name}")
+                if main and (last or (step + 1) % save_every == 0 or taken == stop_after):
+                    where = dict(stage=number + 1, step=0, best=None) if last else dict(stage=number, step=step + 1, best=best_score)
+                    if accelerator.scaler: where |= dict(scaler=accelerator.scaler.state_dict())
+                    _save_state(state_file, encoder, None if last else optimizer.optimizer, None if last else best, where | dict(settings=settings, history=history))
+                if last or taken == stop_after: accelerator.wait_for_everyone()   # whoever returns finds the files whole
+                if taken == stop_after: return history
     return history
 
 # %% ../nbs/api/08_training.ipynb #a524efc0

@@ -43,7 +43,7 @@ def layer_violations(name: str, imports: set[str]) -> list[str]:
         target = imported.removeprefix("sentnb").removeprefix(".")
         if target.startswith("__version__"): continue
         if not target or target.split(".")[0] not in LAYERS: wrong.append(f"{imported}: not in the table")
-        elif target.split(".")[0] == name and "." in target: continue  # a package gathers its own modules
+        elif target.startswith(f"{name}."): continue  # a package gathers its own modules; they do not import each other
         elif LAYERS[target.split(".")[0]] >= own: wrong.append(f"{imported}: layer {LAYERS[target.split('.')[0]]}, own layer {own}")
     return wrong
 
@@ -56,6 +56,8 @@ def test_the_checker_sees_what_it_must():
     assert layer_violations("losses.contrastive", {"torch", "sentnb.core"}) == []
     assert len(layer_violations("losses.contrastive", {"sentnb.encoders.pixel", "sentnb.losses.momentum", "sentnb.renderer", "sentnb.nowhere"})) == 4
     assert layer_violations("losses", {"sentnb.losses.contrastive"}) == []
+    assert layer_violations("corpora.microworld", {"sentnb.corpora.microworld.grammar"}) == []
+    assert len(layer_violations("corpora.microworld.scenes", {"sentnb.corpora.microworld.grammar"})) == 1
     assert layer_violations("encoders.pixel", {"sentnb.renderer", "sentnb.losses"}) == []
 
 

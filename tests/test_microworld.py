@@ -66,7 +66,7 @@ def test_a_fault_of_the_lexicon_is_named(tmp_path, file, before, after, message)
 
 def test_noun_phrases_agree(micro):
     cut = dict(agent="woman", verb="cut", object="apple", object_number="one")
-    assert tell(micro, "en", agent="artist" if "artist" in micro.world.nouns else "actor", quality="elderly") == "An elderly actor is sleeping."
+    assert tell(micro, "en", agent="actor", quality="elderly") == "An elderly actor is sleeping."
     assert tell(micro, "de", **cut | dict(object_quality="red")) == "Eine Frau schneidet einen roten Apfel."
     assert tell(micro, "de", agent="girl", verb="hug", object="grandfather", object_number="one") == "Ein Mädchen umarmt einen Großvater."
     assert tell(micro, "nl", agent="horse", quality="white") == "Een wit paard slaapt."

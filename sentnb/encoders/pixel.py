@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['PixelConfig', 'sincos_positions', 'PixelLayer', 'length_chunks', 'PixelEncoder']
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #3f76d9c9
-import dataclasses, json, os, tempfile
+# %% ../../nbs/api/07_encoders_pixel.ipynb #08153617
+import contextlib, dataclasses, json, os, shutil, tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 from ..core import data_dir
 from ..renderer import RenderConfig, TextRenderer
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #187e70d9
+# %% ../../nbs/api/07_encoders_pixel.ipynb #18cac57e
 @dataclasses.dataclass(frozen=True)
 class PixelConfig:
     "The architecture of a pixel encoder; field names follow PIXEL's config.json."
@@ -49,6 +50,7 @@ class PixelConfig:
         values: dict, # ours, or the content of a PIXEL config.json
     ) -> "PixelConfig":
         "Read our own config or PIXEL's (whose pixels are not standardised, and whose image_size says how many patches there are)."
+        if values.get("hidden_act", "gelu") != "gelu": raise ValueError(f"hidden_act={values['hidden_act']!r}: this encoder computes 'gelu'")
         known = {f.name for f in dataclasses.fields(cls)}
         ours = {k: v for k, v in values.items() if k in known}
         if "image_size" in values and "max_patches" not in values:
@@ -103,7 +105,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #8200de6f
+# %% ../../nbs/api/07_encoders_pixel.ipynb #f65221b9
 def length_chunks(
     lengths: torch.Tensor, # int64 [n], on the CPU
     size: int = 64, # strips a chunk
@@ -124,6 +126,7 @@ class PixelEncoder(nn.Module):
         self.config = config = config or PixelConfig()
         self.render_config = render or RenderConfig(strategy="words", max_patches=config.max_patches)
         if self.render_config.patch_size != config.patch_size: raise ValueError(f"the renderer draws patches of {self.render_config.patch_size} pixels, the encoder reads {config.patch_size}")
+        if self.render_config.rgb: raise ValueError("the renderer draws three colours (rgb=True), the encoder reads gray strips: rgb=False")
         if self.render_config.max_patches > config.max_patches: raise ValueError(f"the renderer draws up to {self.render_config.max_patches} patches, the encoder has positions for {config.max_patches}")
         d, patch = config.hidden_size, config.patch_size
         embeddings = _module(patch_embeddings=_module(projection=nn.Conv2d(config.num_channels, d, patch, patch)))
@@ -166,14 +169,16 @@ class PixelEncoder(nn.Module):
         num_patches: torch.Tensor, # int64 [n], text patches, black patch not counted
     ) -> tuple[torch.Tensor, torch.Tensor]: # [n, 1 + p, d] after the last norm, and the mask bool [n, 1 + p]
         "All states of all positions; position 0 is [CLS]."
-        n, height, width = pixels.shape; patch = self.config.patch_size
-        if height != patch or width % patch: raise ValueError(f"pixels of shape {tuple(pixels.shape)}: expected [n, {patch}, a multiple of {patch}]")
-        p = width//patch
+        n, patch = len(pixels), self.config.patch_size
+        if pixels.dtype != torch.uint8: raise TypeError(f"pixels are {pixels.dtype}: expected uint8, 255 = paper, as the renderer gives them")
+        if pixels.ndim != 3 or pixels.shape[1] != patch or pixels.shape[2] % patch: raise ValueError(f"pixels of shape {tuple(pixels.shape)}: expected [n, {patch}, a multiple of {patch}]")
+        if num_patches.shape != (n,): raise ValueError(f"num_patches of shape {tuple(num_patches.shape)}: expected one number for each of the {n} strips")
+        p = pixels.shape[2]//patch
         if p > self.config.max_patches: raise ValueError(f"{p} patches: this encoder has positions for {self.config.max_patches}")
         x = self._patches(pixels)
         if self.config.pixel_normalisation: x = (x - self.pixel_mean)*self.pixel_scale
         e, projection = self.vit.embeddings, self.vit.embeddings.patch_embeddings.projection
-        x = F.linear(x, projection.weight.sum(1).flatten(1), projection.bias)
+        x = F.linear(x.to(projection.weight.dtype), projection.weight.sum(1).flatten(1), projection.bias)
         x = torch.cat([e.cls_token.expand(n, -1, -1), x], 1) + e.position_embeddings[:, :p + 1]
         x = F.dropout(x, self.config.hidden_dropout_prob, self.training)
         mask = torch.arange(p + 1, device=pixels.device)[None] <= (num_patches[:, None] + 1).clamp(max=p)
@@ -213,14 +218,15 @@ class PixelEncoder(nn.Module):
 
     embed = forward
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #4bfabb88
+# %% ../../nbs/api/07_encoders_pixel.ipynb #806ae13d
 def _fit_pixel_normalisation(self: PixelEncoder,
     texts: list[str], # a sample of what will be read, some hundreds
     floor: float=0.05, # smallest standard deviation that is divided by, of pixels in [0, 1]
 ) -> PixelEncoder: # self
     "Set mean and scale of the 256 pixel positions from the text patches of `texts`."
     if not self.config.pixel_normalisation: raise ValueError("this encoder has pixel_normalisation=False: there is nothing to fit")
-    strips = self.renderer(list(texts))
+    strips = self.renderer(list(_as_texts(texts)))
+    if strips.num_patches.sum() < 2: raise ValueError(f"{len(strips)} texts with {strips.num_patches.sum()} patches: too few to fit a mean and a deviation; pass some hundreds of texts")
     patches = self._patches(torch.from_numpy(strips.pixels))
     keep = torch.arange(patches.shape[1])[None] < torch.from_numpy(strips.num_patches)[:, None]
     patches = patches[keep].double()
@@ -229,7 +235,7 @@ def _fit_pixel_normalisation(self: PixelEncoder,
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #dff9a154
+# %% ../../nbs/api/07_encoders_pixel.ipynb #a196857f
 def _as_texts(texts) -> Iterable[str]:
     if isinstance(texts, str): raise TypeError("texts is one str: expected a list of them; wrap it, [text]")
     return texts
@@ -257,8 +263,9 @@ def _encode_batches(self: PixelEncoder,
 ) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
     "Encode a stream in constant memory. TypeError names the position of a text that is not a str."
     if batch_size < 1 or window < 1: raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
-    held, start, training = [], 0, self.training
+    held = []
     def flush():
+        training = self.training
         self.eval()
         with torch.inference_mode():
             try: return _encode_window(self, held, batch_size, normalize, head)
@@ -290,14 +297,27 @@ def _encode(self: PixelEncoder,
 
 PixelEncoder.encode, PixelEncoder.encode_batches = _encode, _encode_batches
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #ccba9076
+# %% ../../nbs/api/07_encoders_pixel.ipynb #68446021
+def _read_config(folder: Path) -> dict:
+    try: return json.loads((folder/"config.json").read_text(encoding="utf-8"))
+    except ValueError as error: raise ValueError(f"{folder/'config.json'} is not JSON ({error})") from None
+
+def _link(source: str|Path, target: str|Path) -> None:
+    "A second name for the same file, or a copy where the file system has no such thing."
+    try: os.link(source, target, follow_symlinks=False)
+    except (OSError, NotImplementedError): shutil.copy2(source, target, follow_symlinks=False)
+
 def _save_pretrained(self: PixelEncoder,
-    folder: str|Path, # replaced when it is a checkpoint, refused when it is something else
+    folder: str|Path, # replaced when it is a checkpoint of ours, refused when it is something else
     half: bool=False, # store the weights as bfloat16: half the size
 ) -> Path: # the folder
-    "Write config.json and model.safetensors; the old checkpoint stays until the new one is whole."
-    folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()) and not (folder/"config.json").exists(): raise FileExistsError(f"{folder} holds something that is not a checkpoint; choose another folder")
+    """Write config.json and model.safetensors; the old checkpoint stays until the new one is whole.
+
+    What else lies in the folder (a model card, a folder of results) stays in it. FileExistsError on a folder of anything but ours."""
+    given, folder = Path(folder), Path(folder).resolve()   # the folder that a link points to, not the link
+    if folder.is_file(): raise FileExistsError(f"{given} is a file; choose another folder")
+    if folder.exists() and any(folder.iterdir()) and not ((folder/"config.json").exists() and _read_config(folder).get("model_type") == "sentnb-pixel"):
+        raise FileExistsError(f"{given} holds something that is not a checkpoint of ours; choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
         new, old = Path(name)/"new", Path(name)/"old"
@@ -306,23 +326,29 @@ def _save_pretrained(self: PixelEncoder,
         save_file(tensors, new/"model.safetensors", metadata={"format": "pt"})
         config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config), "render": self.renderer.config.to_dict()}
         (new/"config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        if folder.exists():
-            for extra in folder.iterdir():   # a model card or a log beside the weights stays
-                if not (new/extra.name).exists(): os.link(extra, new/extra.name) if extra.is_file() else None
-            os.replace(folder, old)
-        os.replace(new, folder)
-    return folder
+        for extra in folder.iterdir() if folder.exists() else ():
+            if extra.name in ("model.safetensors", "config.json"): continue
+            if extra.is_dir() and not extra.is_symlink(): shutil.copytree(extra, new/extra.name, symlinks=True, copy_function=_link)
+            else: _link(extra, new/extra.name)
+        if folder.exists(): os.replace(folder, old)
+        try: os.replace(new, folder)
+        except BaseException:
+            if old.exists(): os.replace(old, folder)
+            raise
+    return given
 
 PixelEncoder.save_pretrained = _save_pretrained
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #f962923c
+# %% ../../nbs/api/07_encoders_pixel.ipynb #34f4bbe3
 def _checkpoint_folder(name: str|Path, revision: str|None) -> Path:
-    for folder in (Path(name), data_dir("checkpoints", str(name))):
-        if (folder/"config.json").is_file(): return folder
-    if Path(name).exists(): raise FileNotFoundError(f"{name} is a folder without a config.json: not a checkpoint")
+    folder, shipped = Path(name), None
+    with contextlib.suppress(FileNotFoundError): shipped = data_dir("checkpoints")   # none where the package is used without its checkout
+    for found in (folder, shipped and shipped/str(name)):
+        if found and (found/"config.json").is_file(): return found
+    if folder.exists(): raise FileNotFoundError(f"{name} is {'a folder without a config.json' if folder.is_dir() else 'a file'}: not a checkpoint, which is a folder with config.json and model.safetensors")
     if str(name).count("/") != 1:
-        shipped = sorted(p.name for p in data_dir("checkpoints").glob("*") if (p/"config.json").is_file())
-        raise FileNotFoundError(f"{str(name)!r} is neither a folder, nor a checkpoint that is shipped ({', '.join(shipped) or 'none yet'}), nor a Hub id (owner/name)")
+        names = sorted(p.name for p in shipped.glob("*") if (p/"config.json").is_file()) if shipped else []
+        raise FileNotFoundError(f"{str(name)!r} is neither a folder, nor a checkpoint that is shipped ({', '.join(names) or 'none yet'}), nor a Hub id (owner/name)")
     from huggingface_hub import snapshot_download
     try: return Path(snapshot_download(str(name), revision=revision, allow_patterns=["*.json", "*.safetensors"]))
     except Exception as error: raise OSError(f"{name} could not be had from the Hub ({type(error).__name__}); download it once where there is a network, or pass a folder") from error
@@ -333,7 +359,7 @@ def _fit_state(state: dict, config: PixelConfig) -> dict:
     if not config.head: state = {k: v for k, v in state.items() if not k.startswith("pooler.")}
     key = "vit.embeddings.position_embeddings"
     if key in state:
-        if state[key].shape[1] < config.max_patches + 1: raise ValueError(f"max_patches={config.max_patches}, but the checkpoint has positions for {state[key].shape[1] - 1}")
+        if state[key].ndim != 3 or state[key].shape[1] < config.max_patches + 1: raise ValueError(f"max_patches={config.max_patches}, but the checkpoint has positions for {state[key].shape[1] - 1}")
         state[key] = state[key][:, :config.max_patches + 1].contiguous()
     return state
 
@@ -346,17 +372,19 @@ def _from_pretrained(cls,
 ) -> "PixelEncoder": # in eval mode
     "Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Only safetensors are read. Missing or unknown weights are an error."
     folder = _checkpoint_folder(name, revision)
-    values = json.loads((folder/"config.json").read_text(encoding="utf-8"))
+    values = _read_config(folder)
     weights = folder/"model.safetensors"
     if not weights.is_file(): raise FileNotFoundError(f"{name} has no model.safetensors (pickled weights are not read); pass the revision of its safetensors conversion, or convert it once with safetensors.torch.save_file")
-    state = load_file(weights)
+    try: state = load_file(weights)
+    except SafetensorError as error: raise ValueError(f"{weights} cannot be read ({error}); it is broken or incomplete") from None
     config = PixelConfig.from_dict(values)
-    config = dataclasses.replace(config, head=any(k.startswith("pooler.") for k in state), max_patches=max_patches or config.max_patches)
-    if render is None and "render" in values: render = RenderConfig.from_dict(values["render"])
-    if render is None: render = RenderConfig(strategy="continuous", max_patches=min(64, config.max_patches))
+    config = dataclasses.replace(config, head=any(k.startswith("pooler.") for k in state), max_patches=config.max_patches if max_patches is None else max_patches)
+    if render is None:
+        render = RenderConfig.from_dict(values["render"]) if "render" in values else RenderConfig(strategy="continuous", max_patches=min(64, config.max_patches))
+        if render.max_patches > config.max_patches: render = dataclasses.replace(render, max_patches=config.max_patches)
     encoder = cls(config, render)
     try: encoder.load_state_dict(_fit_state(state, config))
-    except RuntimeError as error: raise ValueError(f"{name} does not fit its config.json: {error}") from None
+    except RuntimeError as error: raise ValueError(f"{name} does not fit its config.json: {str(error)[:600]}") from None
     return encoder.to(device).eval()
 
 def _push_to_hub(self: PixelEncoder,

@@ -18,7 +18,7 @@ from .scenes import SPLITS, Scene, World
 
 _all_ = ["FAMILIES", "LANGUAGES", "SPLITS", "Grammar", "Lexicon", "LexiconError", "Scene", "World", "load_lexicon"]
 
-# %% ../../../nbs/api/03b_microworld.ipynb #3a28a487
+# %% ../../../nbs/api/03b_microworld.ipynb #efd152cf
 class Microworld:
     "The corpus. `seed` chooses what is drawn, never what belongs to which split."
     def __init__(self,
@@ -102,7 +102,7 @@ class Microworld:
     ) -> list[tuple[str, str, float]]: # sentence, sentence, gold in [0, 5]
         "Graded pairs, spread evenly over the scale; row i is the same pair of scenes in every language."
         grammar, rng = self._grammar(language), self._rng(split, n, "sts words", language)
-        return [self._tell_pair(grammar, rng, *pair) for _, pair in zip(range(n), self._pairs(split, n))]
+        return [self._tell_pair(grammar, rng, *pair) for pair in self._pairs(split, n)]
 
     def _tell_pair(self, grammar: Grammar, rng: random.Random, x: Scene, y: Scene, gold: float) -> tuple[str, str, float]:
         # close meanings tend to be put differently, far ones alike: shared words must not give the answer away
@@ -113,14 +113,15 @@ class Microworld:
 
     def _pairs(self, split: str, n: int) -> Iterator[tuple[Scene, Scene, float]]:
         rng = self._rng(split, n, "sts")
-        level = rng.randrange(6) # the whole part of the gold score; 5 is a paraphrase
-        for x in self._scenes(rng, split):
-            for y in (self.world.near(rng, x) for _ in range(60)) if level < 5 else (x,):
-                gold = self.world.similarity(x, y)
-                if int(gold) == level and (y == x) == (level == 5) and y.split == split and self.world.fits(y):
-                    yield x, y, gold
-                    level = rng.randrange(6)
-                    break
+        scenes = self._scenes(rng, split)
+        for _ in range(n):
+            level = rng.randrange(6) # the whole part of the gold score; 5 is a paraphrase
+            yield next(pair for x in scenes for pair in self._pairs_of(rng, x, level))
+
+    def _pairs_of(self, rng: random.Random, x: Scene, level: int) -> Iterator[tuple[Scene, Scene, float]]:
+        for y in (self.world.near(rng, x) for _ in range(60)) if level < 5 else (x,):
+            gold = self.world.similarity(x, y)
+            if int(gold) == level and (y == x) == (level == 5) and y.split == x.split and self.world.fits(y): yield x, y, gold
 
     def documents(self,
         language: str, # one of LANGUAGES
@@ -165,8 +166,8 @@ class Microworld:
     def describe(self) -> dict[str, int|dict[str, int]]:
         "Counts: concepts, words of each language, and scenes, exactly, without making them."
         world = self.world
-        def forms(noun): return (2 if world.nouns[noun]["number"] == "count" else 1) * (1 + (0 if world.is_person(noun) else len(world.qualities[noun])))
-        scenes = sum(2*(1 + len(world.qualities[a])) * (sum(forms(o) for o in world.objects[v] if o != a) if world.objects[v] else 1)
+        def forms(verb, noun): return (2 if world.nouns[noun]["number"] == "count" and world.verbs[verb]["many"] == "yes" else 1) * (1 + (0 if world.is_person(noun) else len(world.qualities[noun])))
+        scenes = sum(2*(1 + len(world.qualities[a])) * (sum(forms(v, o) for o in world.objects[v] if o != a) if world.objects[v] else 1)
                      * (1 + len(world.where[v, a])) * (1 + len(world.when[a])) for v in world.verbs for a in world.agents[v])
         return dict(concepts={s: len(c) for s, c in self.lexicon.concepts.items()}, scenes=scenes,
                     words={l: sum(len(w) for section in sections.values() for w in section.values()) for l, sections in self.lexicon.words.items()})

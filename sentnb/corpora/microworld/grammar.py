@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ORDERS', 'Grammar']
 
-# %% ../../../nbs/api/03b_microworld_grammar.ipynb #cde34cf3
+# %% ../../../nbs/api/03b_microworld_grammar.ipynb #c8e07c65
 from functools import lru_cache
 
 # gender -> singular, plural, the other plural, definite singular, definite plural
@@ -73,8 +73,8 @@ def _french(noun, adjective, several, other, accusative, definite):
 
 def _italian(noun, adjective, several, other, accusative, definite):
     word = noun["plural" if several else "singular"]
-    # before z, gn, ps and s with a consonant: uno studente, lo studente, gli studenti
-    heavy = word[0] in "zx" or word[:2] in ("gn", "ps") or word[0] == "s" and word[1] not in "aeiouàèéìòù"
+    # before z, gn, ps, s with a consonant, and French sounds: uno studente, lo studente, gli studenti, uno chef
+    heavy = word[0] in "zx" or word[:2] in ("gn", "ps") or word == "chef" or word[0] == "s" and word[1] not in "aeiouàèéìòù"
     vowel, masculine = word[0] in "aeiouàèéìòù", noun["gender"] == "m"
     article = _article("it", noun["gender"], several, other, definite)
     if adjective: word += " " + _romance_adjective(noun, adjective, several)
@@ -106,7 +106,7 @@ def _chinese(noun, adjective, several, other, accusative, definite):
 
 _PHRASES = dict(en=_english, de=_german, nl=_dutch, es=_iberian("es"), fr=_french, it=_italian, pt=_iberian("pt"), pl=_slavic, ru=_slavic, zh=_chinese)
 
-# %% ../../../nbs/api/03b_microworld_grammar.ipynb #4fe337b4
+# %% ../../../nbs/api/03b_microworld_grammar.ipynb #dfb804cc
 ORDERS = ("neutral", "time", "place") # what opens the sentence: the subject, the time, the place
 
 class Grammar:
@@ -172,7 +172,7 @@ class Grammar:
     def _slavic(self, subject, verb, object, place, time, order, definite):
         if order == "neutral": return _join(subject, verb, object, place, time)
         first, second = (time, place) if order == "time" else (place, time)
-        if object or " " in verb or definite: return _join(first, second, subject, verb, object)
+        if object or " " in verb.removesuffix(" się") or definite: return _join(first, second, subject, verb, object)
         return _join(first, second, verb, subject)
 
     def _chinese(self, subject, verb, object, place, time, order, definite):

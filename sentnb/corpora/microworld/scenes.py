@@ -30,7 +30,7 @@ class Scene(NamedTuple):
         bucket = zlib.crc32("|".join(self).encode()) % 10
         return SPLITS[2] if bucket == 0 else SPLITS[1] if bucket == 1 else SPLITS[0]
 
-# %% ../../../nbs/api/03b_microworld_scenes.ipynb #b52a2651
+# %% ../../../nbs/api/03b_microworld_scenes.ipynb #3677fe10
 _EMPTY = ("", "", "")
 
 class World:
@@ -75,6 +75,7 @@ class World:
         "Whether a scene makes sense."
         return (s.agent in self._agents_wide[s.verb] and (not s.quality or s.quality in self.qualities[s.agent])
                 and (s.object in self._objects_wide[s.verb] if s.object else not self.objects[s.verb]) and s.object != s.agent
+                and (s.object_number != "some" or self.verbs[s.verb]["many"] == "yes")
                 and (not s.object_quality or s.object_quality in self.qualities[s.object])
                 and (not s.place or s.place in self.where[s.verb, s.agent]) and (not s.time or s.time in self.when[s.agent]))
 
@@ -93,10 +94,10 @@ class World:
         "An object of the verb, its number and quality; three empty strings for a verb that takes none."
         if not self.objects[verb]: return _EMPTY
         while not noun or noun == agent: noun = rng.choice(self.objects[verb])
-        return noun, self.draw_number(rng, noun), "" if self.is_person(noun) else self._quality(rng, noun)
+        return noun, self.draw_number(rng, noun, self.verbs[verb]["many"]), "" if self.is_person(noun) else self._quality(rng, noun)
 
-    def draw_number(self, rng: random.Random, noun: str) -> str:
-        number = self.nouns[noun]["number"]
+    def draw_number(self, rng: random.Random, noun: str, many: str="yes") -> str:
+        number = "single" if many == "no" and self.nouns[noun]["number"] == "count" else self.nouns[noun]["number"]
         return "" if number == "mass" else "some" if number == "count" and rng.random() < .25 else "one"
 
     def _nouns_similarity(self, a: str, b: str) -> float:
