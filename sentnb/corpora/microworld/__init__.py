@@ -18,14 +18,14 @@ from .scenes import SPLITS, Scene, World
 
 _all_ = ["FAMILIES", "LANGUAGES", "SPLITS", "Grammar", "Lexicon", "LexiconError", "Scene", "World", "load_lexicon"]
 
-# %% ../../../nbs/api/03b_microworld.ipynb #efd152cf
+# %% ../../../nbs/api/03b_microworld.ipynb #ba014793
 class Microworld:
     "The corpus. `seed` chooses what is drawn, never what belongs to which split."
     def __init__(self,
         seed: int=0, # of all that is drawn
         folder: str|Path|None=None, # of the lexicon; default data/microworld
     ):
-        self.seed, self.lexicon = seed, load_lexicon(folder)
+        self.seed, self.lexicon, self._graded = seed, load_lexicon(folder), {}
         self.world = World(self.lexicon.concepts)
         alive = frozenset(n for n in self.world.nouns if self.world.is_person(n) or self.world.is_animal(n))
         self.grammars = {language: Grammar(language, self.lexicon.words[language], alive) for language in LANGUAGES}
@@ -111,17 +111,22 @@ class Microworld:
         first, second = self._tell(grammar, x, rng, style), self._tell(grammar, y, rng, other)
         return first, second, gold
 
-    def _pairs(self, split: str, n: int) -> Iterator[tuple[Scene, Scene, float]]:
+    def _pairs(self, split: str, n: int) -> list[tuple[Scene, Scene, float]]: # made once, for all languages
         rng = self._rng(split, n, "sts")
+        kept, more = self._graded.setdefault(split, ([], self._all_pairs(rng, split)))
+        kept.extend(pair for _, pair in zip(range(n - len(kept)), more))
+        return kept[:n]
+
+    def _all_pairs(self, rng: random.Random, split: str) -> Iterator[tuple[Scene, Scene, float]]: # endless
         scenes = self._scenes(rng, split)
-        for _ in range(n):
+        while True:
             level = rng.randrange(6) # the whole part of the gold score; 5 is a paraphrase
             yield next(pair for x in scenes for pair in self._pairs_of(rng, x, level))
 
     def _pairs_of(self, rng: random.Random, x: Scene, level: int) -> Iterator[tuple[Scene, Scene, float]]:
-        for y in (self.world.near(rng, x) for _ in range(60)) if level < 5 else (x,):
-            gold = self.world.similarity(x, y)
-            if int(gold) == level and (y == x) == (level == 5) and y.split == x.split and self.world.fits(y): yield x, y, gold
+        if level == 5: yield x, x, 5.
+        for y in (self.world.near(rng, x) for _ in range(60)):
+            if y.split == x.split and y != x and int(gold := self.world.similarity(x, y)) == level and self.world.fits(y): yield x, y, gold
 
     def documents(self,
         language: str, # one of LANGUAGES
@@ -137,7 +142,7 @@ class Microworld:
         world, style = self.world, rng.getrandbits(8)
         while True: # a cast that has too little to do in this split is sent home
             place, told, done = rng.choice(tuple(world.places)), [], set()
-            there = {a: [v for v in verbs if place in world.where[v, a]] for a, verbs in world.doing.items() if world.nouns[a]["sampled"] == "yes"}
+            there = world.doing_at(place)
             cast = [(a, "some" if rng.random() < .25 else "one") for a in rng.sample([a for a, verbs in there.items() if len(verbs) >= 6], 2)]
             time = rng.choice(("", *world.when[cast[0][0]]))
             for _ in range(40*length):

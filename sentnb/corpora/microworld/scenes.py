@@ -30,7 +30,7 @@ class Scene(NamedTuple):
         bucket = zlib.crc32("|".join(self).encode()) % 10
         return SPLITS[2] if bucket == 0 else SPLITS[1] if bucket == 1 else SPLITS[0]
 
-# %% ../../../nbs/api/03b_microworld_scenes.ipynb #3677fe10
+# %% ../../../nbs/api/03b_microworld_scenes.ipynb #8380893f
 _EMPTY = ("", "", "")
 
 class World:
@@ -51,6 +51,7 @@ class World:
         self.when = {a: tuple(t for t, row in self.times.items() if self.is_person(a) or row["group"] != "meal") for a in self.nouns}
         self.doing = {a: tuple(v for v in self.verbs if a in self._agents_wide[v]) for a in self.nouns}
         self._all_verbs = tuple(self.verbs)
+        self.doing_at = lru_cache(maxsize=None)(self._doing_at)
         self.nouns_similarity = lru_cache(maxsize=None)(self._nouns_similarity)
 
     def _path(self, noun: str) -> tuple[str, ...]: # the noun, its parent, ... its root
@@ -99,6 +100,9 @@ class World:
     def draw_number(self, rng: random.Random, noun: str, many: str="yes") -> str:
         number = "single" if many == "no" and self.nouns[noun]["number"] == "count" else self.nouns[noun]["number"]
         return "" if number == "mass" else "some" if number == "count" and rng.random() < .25 else "one"
+
+    def _doing_at(self, place: str) -> dict[str, list[str]]: # agent -> what it does there
+        return {a: [v for v in verbs if place in self.where[v, a]] for a, verbs in self.doing.items() if self.nouns[a]["sampled"] == "yes"}
 
     def _nouns_similarity(self, a: str, b: str) -> float:
         "1 for the same noun, then .8, .45, .3, .2, .1 with the distance in the tree, 0 in different trees."
