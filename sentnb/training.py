@@ -225,7 +225,7 @@ def _diverged(what: str, stage: Stage, step: int, members: Sequence[torch.Tensor
     if bad: what += f"; {len(bad)} of {len(members)*len(tuples)} embeddings are not finite, the first that of {bad[0]!r:.80}"
     return FloatingPointError(f"stage {stage.name!r}, step {step + 1}: {what}; lower its learning_rate ({stage.learning_rate}) or raise its warmup_steps ({stage.warmup_steps})")
 
-# %% ../nbs/api/08_training.ipynb #bff8c205
+# %% ../nbs/api/08_training.ipynb #7deb7636
 def fit(
     encoder, # a PixelEncoder, on the device to train on; or a module with its `config`, `renderer`, `device`, `save_pretrained` and forward
     stages: Sequence[Stage], # run one after the other
@@ -267,7 +267,7 @@ def fit(
     if accelerator.scaler and "scaler" in place: accelerator.scaler.load_state_dict(place["scaler"])
 
     with contextlib.ExitStack() as after:   # also when a step fails
-        for tidy in (accelerator.free_memory, encoder.zero_grad, encoder.eval): after.callback(tidy)
+        after.callback(encoder.eval); after.callback(encoder.zero_grad)
         for number in range(place["stage"], len(stages)):
             stage, start = stages[number], place["step"] if number == place["stage"] else 0
             best_score, best = (place["best"], _part(saved, "best.")) if start else (None, {})

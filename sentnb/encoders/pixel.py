@@ -339,7 +339,7 @@ def _save_pretrained(self: PixelEncoder,
 
 PixelEncoder.save_pretrained = _save_pretrained
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #34f4bbe3
+# %% ../../nbs/api/07_encoders_pixel.ipynb #b41078d7
 def _checkpoint_folder(name: str|Path, revision: str|None) -> Path:
     folder, shipped = Path(name), None
     with contextlib.suppress(FileNotFoundError): shipped = data_dir("checkpoints")   # none where the package is used without its checkout
@@ -359,7 +359,7 @@ def _fit_state(state: dict, config: PixelConfig) -> dict:
     if not config.head: state = {k: v for k, v in state.items() if not k.startswith("pooler.")}
     key = "vit.embeddings.position_embeddings"
     if key in state:
-        if state[key].ndim != 3 or state[key].shape[1] < config.max_patches + 1: raise ValueError(f"max_patches={config.max_patches}, but the checkpoint has positions for {state[key].shape[1] - 1}")
+        if state[key].shape[1] < config.max_patches + 1: raise ValueError(f"max_patches={config.max_patches}, but the checkpoint has positions for {state[key].shape[1] - 1}")
         state[key] = state[key][:, :config.max_patches + 1].contiguous()
     return state
 
