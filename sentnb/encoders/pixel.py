@@ -235,7 +235,7 @@ def _fit_pixel_normalisation(self: PixelEncoder,
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #a196857f
+# %% ../../nbs/api/07_encoders_pixel.ipynb #feb932f8
 def _as_texts(texts) -> Iterable[str]:
     if isinstance(texts, str): raise TypeError("texts is one str: expected a list of them; wrap it, [text]")
     return texts
@@ -282,16 +282,15 @@ def _encode(self: PixelEncoder,
     texts: Iterable[str], # any iterable of str
     batch_size: int=256, # strips in one forward pass
     normalize: bool=True, # unit length
-    show_progress: bool|None=None, # None: a bar when there are more than two windows
+    show_progress: bool|None=None, # None: a bar if it takes longer than two seconds
     head: str="drop", # "drop" or "keep" the training head
     window: int=4096, # texts held at a time
 ) -> np.ndarray: # float32 [n, d], order kept
     "Embed texts. Equal texts get equal rows up to rounding, whatever stands beside them."
     from tqdm.auto import tqdm
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
-    show = show_progress if show_progress is not None else (n is None or n > 2*window)
     parts = []
-    with tqdm(total=n, desc="encode", unit="text", disable=not show) as bar:
+    with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
         for part in _encode_batches(self, texts, batch_size, normalize, head, window): parts.append(part); bar.update(len(part))
     return np.concatenate(parts) if parts else np.zeros((0, self.config.hidden_size), np.float32)
 
