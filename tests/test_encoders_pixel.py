@@ -140,3 +140,121 @@ def test_push_to_hub_uploads_config_and_weights(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     assert _tiny().push_to_hub("owner/name") == "the address"
     assert seen == {"repo": "owner/name", "files": ["config.json", "model.safetensors"]}
+
+
+def test_saving_again_loses_nothing_beside_the_weights(tmp_path):
+    encoder, folder = _tiny(), tmp_path/"m"
+    encoder.save_pretrained(folder)
+    (folder/"results"/"sts").mkdir(parents=True); (folder/"results"/"sts"/"scores.csv").write_text("1,2")
+    (folder/"empty").mkdir(); (folder/"README.md").write_text("card"); (folder/"latest").symlink_to("README.md"); (folder/"broken").symlink_to("nowhere")
+    def tree(): return {str(p.relative_to(folder)): (p.is_symlink(), p.is_dir(), p.read_bytes() if p.is_file() else None) for p in folder.rglob("*") if p.parent != folder or p.name not in ("config.json", "model.safetensors")}
+    before = tree()
+    with torch.no_grad(): encoder.vit.layernorm.bias += 1
+    assert encoder.save_pretrained(folder) == folder
+    assert tree() == before and len(before) == 7
+    assert torch.equal(PixelEncoder.from_pretrained(folder).vit.layernorm.bias, encoder.vit.layernorm.bias)
+
+
+def test_saving_copies_where_there_are_no_hard_links_and_puts_the_old_back_when_it_fails(tmp_path, monkeypatch):
+    import os
+    folder = _tiny().save_pretrained(tmp_path/"m")
+    (folder/"logs").mkdir(); (folder/"logs"/"a").write_text("log")
+    def no_links(*arguments, **options): raise PermissionError("no hard links here")
+    monkeypatch.setattr(os, "link", no_links)
+    _tiny().save_pretrained(folder)
+    assert (folder/"logs"/"a").read_text() == "log"
+    replace, calls = os.replace, []
+    def fails_at_the_second(source, target):
+        calls.append(target)
+        if len(calls) == 2: raise OSError("disk")
+        replace(source, target)
+    monkeypatch.setattr(os, "replace", fails_at_the_second)
+    with pytest.raises(OSError, match="disk"): _tiny().save_pretrained(folder)
+    monkeypatch.undo()
+    assert (folder/"logs"/"a").read_text() == "log" and [p.name for p in tmp_path.iterdir()] == ["m"]
+    PixelEncoder.from_pretrained(folder)
+
+
+def test_saving_through_a_link_keeps_the_link_and_foreign_checkpoints_are_refused(tmp_path):
+    encoder = _tiny()
+    encoder.save_pretrained(tmp_path/"real"); (tmp_path/"link").symlink_to("real")
+    encoder.save_pretrained(tmp_path/"link", half=True)
+    assert (tmp_path/"link").is_symlink() and load_file(tmp_path/"real"/"model.safetensors")["vit.layernorm.weight"].dtype == torch.bfloat16
+    for name, content in (("other", '{"model_type": "bert"}'), ("pixel", '{"model_type": "pixel"}')):
+        (tmp_path/name).mkdir(); (tmp_path/name/"config.json").write_text(content)
+        with pytest.raises(FileExistsError, match="not a checkpoint of ours"): encoder.save_pretrained(tmp_path/name)
+        assert (tmp_path/name/"config.json").read_text() == content
+    (tmp_path/"file").write_text("mine")
+    with pytest.raises(FileExistsError, match="is a file"): encoder.save_pretrained(tmp_path/"file")
+
+
+def _edit(config, **changes): config.write_text(json.dumps(json.loads(config.read_text()) | changes))
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (lambda c: c.write_text("{"), "config.json is not JSON"),
+    (lambda c: (c.parent/"model.safetensors").write_bytes((c.parent/"model.safetensors").read_bytes()[:1000]), "cannot be read"),
+    (lambda c: (c.parent/"model.safetensors").write_bytes(b""), "cannot be read"),
+    (lambda c: _edit(c, hidden_act="relu"), "hidden_act='relu'"),
+    (lambda c: _edit(c, hidden_size=30), "hidden_size=30"),
+    (lambda c: _edit(c, max_patches=128), "max_patches=128, but the checkpoint has positions for 64"),
+    (lambda c: _edit(c, render=dict(strategy="words", paper="blue")), "not a setting of RenderConfig: paper"),
+])
+def test_more_broken_checkpoints_say_what_is_wrong(tmp_path, spoil, message):
+    spoil(_tiny().save_pretrained(tmp_path/"m")/"config.json")
+    with pytest.raises(ValueError, match=message): PixelEncoder.from_pretrained(tmp_path/"m")
+
+
+def test_names_that_are_no_checkpoint(tmp_path, monkeypatch):
+    (tmp_path/"file").write_text("")
+    with pytest.raises(FileNotFoundError, match="is a file: not a checkpoint"): PixelEncoder.from_pretrained(tmp_path/"file")
+    with pytest.raises(FileNotFoundError, match="a folder without a config.json"): PixelEncoder.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match="neither a folder, nor a checkpoint that is shipped"): PixelEncoder.from_pretrained("none")
+    _tiny().save_pretrained(tmp_path/"m")
+    monkeypatch.setenv("SENTNB_ROOT", str(tmp_path))   # the package is used without its checkout
+    assert PixelEncoder.from_pretrained(tmp_path/"m").config.hidden_size == 32
+    with pytest.raises(FileNotFoundError, match="none yet"): PixelEncoder.from_pretrained("none")
+
+
+def test_fewer_positions_draw_fewer_patches(tmp_path):
+    _tiny().save_pretrained(tmp_path/"m")
+    short = PixelEncoder.from_pretrained(tmp_path/"m", max_patches=8)
+    assert short.render_config.max_patches == 8 and short.encode(["a text of many more words than there are places for them"]).shape == (1, 32)
+    with pytest.raises(ValueError, match="draws up to 32 patches"): PixelEncoder.from_pretrained(tmp_path/"m", max_patches=8, render=RenderConfig(max_patches=32))
+    with pytest.raises(ValueError): PixelEncoder.from_pretrained(tmp_path/"m", max_patches=0)
+
+
+@pytest.mark.parametrize("pixels, num_patches, error, message", [
+    (torch.zeros(2, 16, 64), [1, 1], TypeError, "expected uint8"),
+    (torch.zeros(2, 16, 64, 3, dtype=torch.uint8), [1, 1], ValueError, "a multiple of 16"),
+    (torch.zeros(2, 16, 60, dtype=torch.uint8), [1, 1], ValueError, "a multiple of 16"),
+    (torch.zeros(2, 16, 64, dtype=torch.uint8), [1], ValueError, "one number for each of the 2 strips"),
+    (torch.zeros(1, 16, 16*65, dtype=torch.uint8), [64], ValueError, "65 patches"),
+])
+def test_strips_of_another_kind_are_refused(pixels, num_patches, error, message):
+    with pytest.raises(error, match=message): _tiny().hidden_states(pixels, torch.tensor(num_patches))
+
+
+def test_colour_is_refused():
+    with pytest.raises(ValueError, match="rgb=False"): PixelEncoder(PixelConfig(hidden_size=32, num_attention_heads=2), RenderConfig(rgb=True))
+
+
+@pytest.mark.parametrize("texts, error", [([], ValueError), ([""], ValueError), ("one str", TypeError)])
+def test_normalisation_needs_texts(texts, error):
+    encoder = _tiny()
+    with pytest.raises(error): encoder.fit_pixel_normalisation(texts)
+    assert not encoder.pixel_mean.any() and (encoder.pixel_scale == 1).all()
+
+
+def test_a_window_restores_the_mode_it_found():
+    encoder = _tiny().train()
+    stream = encoder.encode_batches((f"text {i}" for i in range(4)), window=2)
+    next(stream); assert encoder.training
+    encoder.eval(); next(stream); assert not encoder.training
+    with pytest.raises(TypeError, match=r"texts\[1\] is NoneType"): encoder.train().encode(["fine", None])
+    assert encoder.training
+
+
+def test_bfloat16_weights_encode():
+    whole = _tiny().eval()
+    np.testing.assert_allclose(_tiny().bfloat16().encode(["a text", "another"]), whole.encode(["a text", "another"]), atol=.02)

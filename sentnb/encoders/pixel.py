@@ -218,14 +218,14 @@ class PixelEncoder(nn.Module):
 
     embed = forward
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #806ae13d
+# %% ../../nbs/api/07_encoders_pixel.ipynb #e6457bd6
 def _fit_pixel_normalisation(self: PixelEncoder,
     texts: list[str], # a sample of what will be read, some hundreds
     floor: float=0.05, # smallest standard deviation that is divided by, of pixels in [0, 1]
 ) -> PixelEncoder: # self
     "Set mean and scale of the 256 pixel positions from the text patches of `texts`."
     if not self.config.pixel_normalisation: raise ValueError("this encoder has pixel_normalisation=False: there is nothing to fit")
-    strips = self.renderer(list(_as_texts(texts)))
+    strips = self.renderer(texts)
     if strips.num_patches.sum() < 2: raise ValueError(f"{len(strips)} texts with {strips.num_patches.sum()} patches: too few to fit a mean and a deviation; pass some hundreds of texts")
     patches = self._patches(torch.from_numpy(strips.pixels))
     keep = torch.arange(patches.shape[1])[None] < torch.from_numpy(strips.num_patches)[:, None]
