@@ -235,7 +235,7 @@ def _fit_pixel_normalisation(self: PixelEncoder,
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #feb932f8
+# %% ../../nbs/api/07_encoders_pixel.ipynb #a02f9095
 def _as_texts(texts) -> Iterable[str]:
     if isinstance(texts, str): raise TypeError("texts is one str: expected a list of them; wrap it, [text]")
     return texts
@@ -265,8 +265,7 @@ def _encode_batches(self: PixelEncoder,
     if batch_size < 1 or window < 1: raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
     held = []
     def flush():
-        training = self.training
-        self.eval()
+        training = self.training; self.eval()
         with torch.inference_mode():
             try: return _encode_window(self, held, batch_size, normalize, head)
             finally: self.train(training)
@@ -296,7 +295,7 @@ def _encode(self: PixelEncoder,
 
 PixelEncoder.encode, PixelEncoder.encode_batches = _encode, _encode_batches
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #68446021
+# %% ../../nbs/api/07_encoders_pixel.ipynb #f9853ca2
 def _read_config(folder: Path) -> dict:
     try: return json.loads((folder/"config.json").read_text(encoding="utf-8"))
     except ValueError as error: raise ValueError(f"{folder/'config.json'} is not JSON ({error})") from None
@@ -319,8 +318,7 @@ def _save_pretrained(self: PixelEncoder,
         raise FileExistsError(f"{given} holds something that is not a checkpoint of ours; choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        new, old = Path(name)/"new", Path(name)/"old"
-        new.mkdir()
+        new, old = Path(name)/"new", Path(name)/"old"; new.mkdir()
         tensors = {k: (v.to(torch.bfloat16) if half and v.dtype == torch.float32 else v).detach().cpu().contiguous() for k, v in self.state_dict().items()}
         save_file(tensors, new/"model.safetensors", metadata={"format": "pt"})
         config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config), "render": self.renderer.config.to_dict()}
