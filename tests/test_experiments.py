@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import nbformat
 import pytest
 from nbformat import v4
 
-from sentnb import experiments
+from sentnb import experiments, results
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
@@ -222,3 +223,12 @@ def test_encode_refuses(tmp_path, capsys, content, sentence):
     said = capsys.readouterr().err
     assert sentence in said.splitlines()[-1] and "Traceback" not in said
     assert (tmp_path/"out.npy").read_bytes() == b"old"
+
+
+def test_the_leapfrog_notebook_tells_the_verdicts_that_were_measured():
+    "What the text of 05_leapfrog says about `small` is what its claims.csv says."
+    notebook = json.loads((ROOT/"nbs"/"05_leapfrog.ipynb").read_text(encoding="utf-8"))
+    text = "".join(line for cell in notebook["cells"] if cell["cell_type"] == "markdown" for line in cell["source"])
+    told = dict(re.findall(r"^\| (pixel-\d+) \| (holds|fails|inconclusive at this scale|not run) \|$", text, flags=re.M))
+    measured = results.load_run(ROOT/"figures"/"05_leapfrog"/"small").claims
+    assert told == dict(zip(measured["claim"], measured["verdict"])) and told
