@@ -129,7 +129,7 @@ def find_fonts(
         chosen.append((path, _hash(path)))
     return chosen
 
-# %% ../../nbs/api/04a_renderer_fonts.ipynb #e09afa3c
+# %% ../../nbs/api/04a_renderer_fonts.ipynb #ed248716
 _FONTCONFIG = b"""<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>
 <match target="pattern">
  <edit name="lang" mode="assign"><string>xx</string></edit>
@@ -185,6 +185,8 @@ class Pen:
         self.height, self.rgb = height, rgb
         self._width, self._height, self._ink = ffi.new("int *"), ffi.new("int *"), ffi.new("PangoRectangle *")
         self._usual = self._surface(min(columns, self.WIDEST))
+        self._set_text, self._get_size = pango.pango_layout_set_text, pango.pango_layout_get_pixel_size # looked up once, for speed
+        self._move_to, self._show, self._flush = lib.cairo.cairo_move_to, lib.pangocairo.pango_cairo_show_layout, lib.cairo.cairo_surface_flush
 
     def _cast(self, kind: str, pointer: Any) -> Any: # cairocffi and pangocairocffi are of different cffi instances
         return self.lib.pangocairo_ffi.cast(kind, int(self.lib.cairocffi.ffi.cast("uintptr_t", pointer)))
@@ -210,8 +212,8 @@ class Pen:
     ) -> tuple[int, int]: # width and height of the line, pixels
         "Lays out a text, to be drawn by `draw`."
         data = text.encode()
-        self.lib.pango.pango_layout_set_text(self.layout, data, len(data))
-        self.lib.pango.pango_layout_get_pixel_size(self.layout, self._width, self._height)
+        self._set_text(self.layout, data, len(data))
+        self._get_size(self.layout, self._width, self._height)
         return self._width[0], self._height[0]
 
     def ink(self) -> tuple[int, int, int]: # first column and end of the ink, and how far to move it down
@@ -233,10 +235,10 @@ class Pen:
         if columns > self.WIDEST:
             return np.concatenate([self.draw(x - i, min(self.WIDEST, columns - i), down) for i in range(0, columns, self.WIDEST)], axis=1)
         memory, surface, context, cairo_t = self._usual if columns <= self._usual[0].shape[1] else self._surface(columns)
-        if self.rgb: memory[:] = 255
-        self.lib.cairo.cairo_move_to(context._pointer, x, self._y() + down)
-        self.lib.pangocairo.pango_cairo_show_layout(cairo_t, self.layout)
-        self.lib.cairo.cairo_surface_flush(surface._pointer)
+        if self.rgb: memory.fill(255)
+        self._move_to(context._pointer, x, self._y() + down)
+        self._show(cairo_t, self.layout)
+        self._flush(surface._pointer)
         picture = memory[:, :columns, 2::-1].copy() if self.rgb else ~memory[:, :columns]
-        memory[:] = 0
+        memory.fill(0)
         return picture
