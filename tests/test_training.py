@@ -10,7 +10,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from sentnb import augmenters, training
-from sentnb.encoders import PixelConfig, PixelEncoder
+from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel, PixelConfig, PixelEncoder
+from sentnb.encoders.text import small_text_encoder, train_wordpiece
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
 from sentnb.training import Stage, average_weights, batch_indices, fit, learning_rate_at
@@ -360,7 +361,7 @@ def test_each_process_draws_its_rows():
 # --- one step ---
 
 def manual_loss(encoder, stage, batch):
-    pixels, num_patches, columns = training._Batches(stage, encoder.renderer, 0, batch, 0, 1)[0]
+    (pixels, num_patches), columns = training._Batches(stage, encoder, 0, batch, 0, 1)[0]
     a, b = encoder(pixels, num_patches).chunk(columns)
     return info_nce(a, b, stage.temperature)
 
@@ -375,7 +376,7 @@ def test_accumulated_gradients_add_no_negatives(tmp_path, monkeypatch):
     (sum(losses)/2).backward()
     for (name, after), before in zip(encoder.named_parameters(), expected.parameters()):
         torch.testing.assert_close(after, before - rate*before.grad, atol=1e-6, rtol=1e-5, msg=name)
-    pixels, num_patches, _ = training._Batches(dataclasses.replace(stage, batch_size=16), encoder.renderer, 0, 0, 0, 1)[0]
+    (pixels, num_patches), _ = training._Batches(dataclasses.replace(stage, batch_size=16), encoder, 0, 0, 0, 1)[0]
     with torch.no_grad(): together = float(info_nce(*tiny(dropout=0.)(pixels, num_patches).chunk(2)))
     assert history[0]["loss"] < together - .1, "16 pairs in one loss are another, larger loss"
 
@@ -447,11 +448,43 @@ def test_views():
 
 
 def test_pairs_and_their_hard_negatives_stay_together():
-    data, encoder = training._Batches(Stage("reasoning", TRIPLES, batch_size=5), tiny().renderer, 0, 3, 0, 1), tiny()
-    pixels, num_patches, columns = data[0]
+    data, encoder = training._Batches(Stage("reasoning", TRIPLES, batch_size=5), tiny(), 0, 3, 0, 1), tiny()
+    (pixels, num_patches), columns = data[0]
     alone = [encoder.renderer([t]) for column in zip(*data.texts(3)) for t in column]
     assert columns == 3 and num_patches.tolist() == [int(s.num_patches[0]) for s in alone] and len(data) == 100 - 3
     for row, strip in zip(pixels.numpy(), alone): assert (row[:, :strip.pixels.shape[2]] == strip.pixels[0]).all()
+
+
+# --- pre-training ---
+
+def masked_model(kind, seed=0):
+    torch.manual_seed(seed)
+    if kind == "pixel": return MaskedAutoencoder(tiny(seed=seed), decoder_layers=1, decoder_width=32)
+    return MaskedLanguageModel(small_text_encoder(train_wordpiece(TEXTS*3, 200), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, max_length=16))
+
+
+@pytest.mark.parametrize("kind", ["pixel", "text"])
+def test_pretraining_resumes_in_pieces_bit_for_bit(kind, tmp_path):
+    stage = Stage("pretraining", TEXTS, view="masked", steps=30, batch_size=8, learning_rate=1e-2, warmup_steps=2)
+    whole, pieces = masked_model(kind), masked_model(kind, seed=1)
+    history = quick(whole, [stage], tmp_path/"whole", weight_decay=.05)
+    assert sum(row["loss"] for row in history[-5:]) < .9*sum(row["loss"] for row in history[:5])
+    assert quick(masked_model(kind), [stage], tmp_path/"pieces", weight_decay=.05, stop_after=0) == []
+    quick(masked_model(kind), [stage], tmp_path/"pieces", weight_decay=.05, stop_after=1)
+    for stop_after in (12, 100): resumed = quick(pieces, [stage], tmp_path/"pieces", weight_decay=.05, stop_after=stop_after)
+    assert resumed == history
+    for (name, a), b in zip(whole.state_dict().items(), pieces.state_dict().values(), strict=True): assert torch.equal(a, b), name
+    looked = masked_model(kind, seed=2)
+    assert quick(looked, [stage], tmp_path/"pieces", weight_decay=.05, stop_after=0) == history
+    assert all(torch.equal(a, b) for a, b in zip(looked.state_dict().values(), whole.state_dict().values()))
+    encoder = type(whole.encoder).from_pretrained(tmp_path/"whole"/"00-pretraining")
+    np.testing.assert_allclose(encoder.encode(TEXTS[:3]), whole.encoder.encode(TEXTS[:3]), atol=1e-6)
+
+
+def test_a_stage_says_which_model_it_takes(tmp_path):
+    masked = Stage("pretraining", TEXTS, view="masked", batch_size=8)
+    with pytest.raises(TypeError, match="MaskedAutoencoder.*not a PixelEncoder"): quick(tiny(), [masked], tmp_path)
+    with pytest.raises(ValueError, match="takes one str each"): Stage("pretraining", [("a", "b")]*8, view="masked", batch_size=8)
 
 
 # --- refused ---
@@ -460,7 +493,7 @@ def test_pairs_and_their_hard_negatives_stay_together():
     (dict(examples=[]), "has no examples"),
     (dict(name=""), "cannot be empty"),
     (dict(name="en/de"), "cannot be empty, nor hold a slash"),
-    (dict(view="spnas"), "expected one of pair, same, perturbed, spans"),
+    (dict(view="spnas"), "expected one of pair, same, perturbed, spans, masked"),
     (dict(view="pair:char_swap"), "'pair' takes no argument"),
     (dict(view="perturbed:char_swap+typo", examples=TEXTS), "no augmenter is called typo"),
     (dict(batch_size=1), "at least 2 pairs"),
@@ -487,7 +520,7 @@ def test_stages_that_cannot_be(options, message):
     ([one_stage(keep="best")], {}, "keep='best' needs dev"),
     ([one_stage()], dict(eval_every=2), "eval_every=2 without dev"),
     ([one_stage()], dict(save_every=0), "save_every=0"),
-    ([one_stage()], dict(stop_after=0), "stop_after=0"),
+    ([one_stage()], dict(stop_after=-1), "stop_after=-1"),
     ([one_stage(max_patches=17)], {}, "max_patches=17, the encoder has positions for 16"),
     ([one_stage(keep="best")], dict(dev=lambda encoder: dict(spearman=1.)), "without 'score'"),
 ])

@@ -5,8 +5,18 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/api/07_encoders.ipynb #bf111e6e
-from .pixel import PixelConfig, PixelEncoder
+# %% ../../nbs/api/07_encoders.ipynb #a704ae2a
+import importlib
 
-# %% ../../nbs/api/07_encoders.ipynb #6c18984b
-__all__ = ["PixelConfig", "PixelEncoder"]
+_HOMES = dict(PixelConfig="pixel", PixelEncoder="pixel", MaskedAutoencoder="mae", StaticEncoder="static",
+              TextEncoder="text", MaskedLanguageModel="text", small_text_encoder="text", train_wordpiece="text")
+__all__ = sorted(_HOMES)
+
+def __getattr__(name: str):
+    "A class of a module below, or the module itself."
+    if name in _HOMES: return getattr(importlib.import_module(f"sentnb.encoders.{_HOMES[name]}"), name)
+    if name in _HOMES.values(): return importlib.import_module(f"sentnb.encoders.{name}")
+    raise AttributeError(f"module 'sentnb.encoders' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_HOMES.values()})
