@@ -63,6 +63,15 @@ def test_demo(path, figures):
     assert before == {file: file.stat().st_mtime_ns for file in (ROOT/"figures").rglob("*") if file.is_file()}, "SENTNB_FIGURES alone is written"
 
 
+@pytest.mark.parametrize("name", ["05_leapfrog", "20_pretrain"])
+def test_the_same_command_gives_the_same_numbers(name, figures, tmp_path):
+    first = figures/name/"demo"/"numbers.csv"
+    if not first.is_file(): pytest.skip("test_demo of it did not run, or failed")
+    done = sentnb("run", name, "-p", "demo", "--quiet", SENTNB_FIGURES=str(tmp_path), HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path/name/"demo"/"numbers.csv").read_bytes() == first.read_bytes()
+
+
 @pytest.fixture
 def tiny(tmp_path):
     "Make a notebook with a parameters cell: tiny(name, *cells) -> path."

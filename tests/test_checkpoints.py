@@ -1,0 +1,62 @@
+"""The shipped encoders: they load by name and offline, are as small as promised, and score what their cards say."""
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = sorted(path.parent for path in (ROOT/"data"/"checkpoints").glob("*/config.json"))
+ALLOWED = {"README.md", "config.json", "model.safetensors", "scores.csv", "sentnb.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "training.csv", "vocab.txt"}
+
+pytestmark = pytest.mark.skipif(not FOLDERS, reason="data/checkpoints holds no encoder")
+each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+
+
+def load(name: str):
+    from sentnb.encoders import PixelEncoder, TextEncoder
+    pixel = json.loads((ROOT/"data"/"checkpoints"/name/"config.json").read_text(encoding="utf-8")).get("model_type") == "sentnb-pixel"
+    return (PixelEncoder if pixel else TextEncoder).from_pretrained(name)
+
+
+def scores(folder: Path) -> dict[tuple[str, str], dict]:
+    with open(folder/"scores.csv", newline="", encoding="utf-8") as file: return {(row["table"], row["column"]): row for row in csv.DictReader(file)}
+
+
+@each
+def test_what_is_in_the_folder(folder):
+    files = {path.name for path in folder.iterdir()}
+    assert {"README.md", "config.json", "model.safetensors", "scores.csv", "training.csv"} <= files <= ALLOWED
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 15e6
+    card = (folder/"README.md").read_text(encoding="utf-8")
+    assert card.startswith(f"# {folder.name}\n") and {"## Scores", "## Limits"} <= set(card.splitlines())
+    for row in scores(folder).values():
+        if row["table"].endswith("STS-B test"): assert f"{float(row['value']):.1f}" in card, row
+
+
+@each
+def test_it_loads_by_name_and_encodes(folder, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    x = load(folder.name).encode(["A dog runs.", "Ein Hund läuft.", ""], show_progress=False)
+    assert x.dtype == np.float32 and np.isfinite(x).all() and np.allclose((x**2).sum(1), 1, atol=1e-5)
+
+
+@each
+def test_it_scores_what_its_card_says(folder, hub):
+    from sentnb.evaluation import sts
+    found, said = sts.multilingual(load(folder.name)), scores(folder)
+    for language, score in found.items():
+        (row,) = [row for (table, column), row in said.items() if table.endswith("STS-B test") and column == language]
+        assert score == pytest.approx(float(row["value"]), abs=0.02), language
+
+
+@each
+def test_the_training_log_went_down(folder):
+    with open(folder/"training.csv", newline="", encoding="utf-8") as file: losses = [float(row["loss"]) for row in csv.DictReader(file)]
+    assert len(losses) >= 50 and np.mean(losses[-10:]) < 0.95*np.mean(losses[:10])
+
+
+def test_the_readme_of_a_card_names_no_place_of_a_machine():
+    for folder in FOLDERS: assert not re.search(r"/(home|root|work|tmp|Users)/", (folder/"README.md").read_text(encoding="utf-8"))
