@@ -256,7 +256,7 @@ def test_broken_checkpoints_say_what_is_wrong(tokenizer, tmp_path, spoil, error,
 def test_names_that_are_no_checkpoint(tokenizer, tmp_path, monkeypatch):
     (tmp_path/"file").write_text("")
     with pytest.raises(FileNotFoundError, match="is a file: not a checkpoint"): TextEncoder.from_pretrained(tmp_path/"file")
-    with pytest.raises(FileNotFoundError, match="neither a folder nor a checkpoint that is shipped.*nor a Hub id"): TextEncoder.from_pretrained("no such/name")
+    with pytest.raises(FileNotFoundError, match="neither a folder, nor a checkpoint that is shipped.*nor a Hub id"): TextEncoder.from_pretrained("no such/name")
     import huggingface_hub
     def offline(*arguments, **options): raise ConnectionError("no network")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)

