@@ -308,7 +308,7 @@ def _save_pretrained(self: PixelEncoder,
 
 PixelEncoder.save_pretrained = _save_pretrained
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #4472f5b4
+# %% ../../nbs/api/07_encoders_pixel.ipynb #e29148da
 def _fit_state(state: dict, config: PixelConfig) -> dict:
     "Drop the decoder of a pre-training checkpoint and the positions past max_patches; weights become float32."
     state = {k: v.float() for k, v in state.items() if not k.startswith("decoder.")}
@@ -325,6 +325,7 @@ def _from_pretrained(cls,
     render: RenderConfig|None=None, # for a checkpoint that carries none (PIXEL's do not)
     revision: str|None=None, # of the Hub; pin it
     device: str|torch.device="cpu",
+    dropout: float|None=None, # of states and attention, for training on; None: as it was saved
 ) -> "PixelEncoder": # in eval mode
     "Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Only safetensors are read. Missing or unknown weights are an error."
     folder = checkpoint_folder(name, revision)
@@ -335,6 +336,7 @@ def _from_pretrained(cls,
     except SafetensorError as error: raise ValueError(f"{weights} cannot be read ({error}); it is broken or incomplete") from None
     config = PixelConfig.from_dict(values)
     config = dataclasses.replace(config, head=any(k.startswith("pooler.") for k in state), max_patches=config.max_patches if max_patches is None else max_patches)
+    if dropout is not None: config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     if render is None:
         render = RenderConfig.from_dict(values["render"]) if "render" in values else RenderConfig(strategy="continuous", max_patches=min(64, config.max_patches))
         if render.max_patches > config.max_patches: render = dataclasses.replace(render, max_patches=config.max_patches)

@@ -205,7 +205,7 @@ def _save(encoder: TextEncoder, folder: str|Path, state: dict, architecture: str
 
 TextEncoder.save_pretrained, TextEncoder.push_to_hub = _save_pretrained, push_to_hub
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #e93ba6ea
+# %% ../../../nbs/api/07c_encoders_text.ipynb #1808f3ac
 def _from_pretrained(cls,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     pooling: str|None=None, # one of POOLINGS; None: as it was saved, else "mean"
@@ -213,9 +213,16 @@ def _from_pretrained(cls,
     revision: str|None=None, # of the Hub; pin it
     device: str|torch.device="cpu",
     long: str|None=None, # "truncate" or "error"; None: as it was saved, else "truncate"
+    dropout: float|None=None, # of states and attention, for training on; None: as it was saved
 ) -> "TextEncoder": # in eval mode, float32
     "Load an encoder of ours or of the Hub. Only safetensors are read, no remote code is run, and a missing weight is an error."
-    return _encoder(cls, *load_checkpoint(AutoModel, name, revision), pooling, max_length, long).to(device).eval()
+    encoder = _encoder(cls, *load_checkpoint(AutoModel, name, revision), pooling, max_length, long).to(device).eval()
+    if dropout is not None:
+        for module in encoder.modules():
+            if isinstance(module, nn.Dropout): module.p = dropout
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if hasattr(encoder.config, name): setattr(encoder.config, name, dropout)
+    return encoder
 
 def _encoder(cls, model: nn.Module, tokenizer, notes: dict, folder: Path, pooling: str|None=None, max_length: int|None=None, long: str|None=None) -> "TextEncoder":
     "What load_checkpoint gave, as an encoder, its training head included."
