@@ -84,8 +84,8 @@ class Death:
         elif self.name == "saved": around(training, "_save_state", after=lambda *a: die())
         elif self.name == "folder-saved": around(PixelEncoder, "save_pretrained", after=lambda *a: die())
         elif self.name == "swapping":
-            from sentnb.encoders import pixel
-            around(pixel.os, "replace", before=swap)
+            from sentnb import encoding
+            around(encoding.os, "replace", before=swap)
         else: raise ValueError(self.name)
 
 
