@@ -1,4 +1,4 @@
-"""Installs what settings.ini says: version, requirements, the dev extra, the console script; README.md is the long description."""
+"""Installs what settings.ini says: version, requirements, the extras, the console script; README.md is the long description."""
 from configparser import ConfigParser
 from pathlib import Path
 from setuptools import find_packages, setup
@@ -7,6 +7,7 @@ here = Path(__file__).resolve().parent
 parser = ConfigParser(delimiters=["="])
 parser.read(here/"settings.ini", encoding="utf-8")
 settings = parser["DEFAULT"]
+extras = {name.strip(): wanted.split() for name, wanted in (line.split(":", 1) for line in settings["extra_requirements"].strip().splitlines())}
 statuses = ["1 - Planning", "2 - Pre-Alpha", "3 - Alpha", "4 - Beta", "5 - Production/Stable", "6 - Mature", "7 - Inactive"]
 
 setup(
@@ -26,7 +27,7 @@ setup(
     ],
     python_requires=f">={settings['min_python']}",
     install_requires=settings["requirements"].split(),
-    extras_require={"dev": settings["dev_requirements"].split()},
+    extras_require={"dev": settings["dev_requirements"].split(), **extras},
     entry_points={
         "console_scripts": settings["console_scripts"].split(),
         "nbdev": [f"{settings['lib_name']}={settings['lib_path']}._modidx:d"],

@@ -1,0 +1,294 @@
+"Any encoder of ours in sentence-transformers and in MTEB: the same vectors, the same scores. Both are extras; the module itself needs neither."
+import importlib.util
+import json
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sentnb.corpora import Microworld
+from sentnb.encoders.adapters import (CODES, EXTRAS, MtebEncoder, SentenceModule, extra, pairs_task, read_pictures, run_task, sentence_transformer,
+                                      sts_task, weights_fingerprint)
+from sentnb.encoders.pixel import PixelConfig, PixelEncoder
+from sentnb.encoders.static import StaticEncoder
+from sentnb.encoders.text import small_text_encoder, train_wordpiece
+from sentnb.evaluation import sts
+from sentnb.renderer import RenderConfig, TextRenderer
+
+TEXTS = ["A cat sleeps.", "Die Katze schläft.", "猫在睡觉。", "A dog barks at three doctors in front of the old hospital, and nobody listens.", "", "a", "A cat sleeps."]
+KINDS = ("pixel", "pixel scrolling", "pixel cls", "text", "static")
+
+
+def needs(module: str):
+    name, _ = EXTRAS[module]
+    return pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"an extra: pip install 'sentnb[{name}]'")
+
+
+needs_st, needs_mteb = needs("sentence_transformers"), needs("mteb")
+
+
+@pytest.fixture(scope="module")
+def world(): return Microworld().documents("en", 120) + Microworld().documents("ru", 120)
+
+
+@pytest.fixture(scope="module")
+def encoders(world):
+    torch.manual_seed(0)
+    small = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    pixel = dict(small, max_patches=48)
+    found = {"pixel": PixelEncoder(PixelConfig(**pixel, head=True)).fit_pixel_normalisation(world[:50]),
+             "pixel scrolling": PixelEncoder(PixelConfig(**pixel, pixel_normalisation=False), RenderConfig(strategy="continuous", max_patches=5, long="scroll")),
+             "pixel cls": PixelEncoder(PixelConfig(**pixel, pixel_normalisation=False, pooling="cls"), RenderConfig(strategy="bigrams", max_patches=20)),
+             "text": small_text_encoder(train_wordpiece(world, 300), **small, max_length=40),
+             "static": StaticEncoder.fit(world, dim=16, min_count=3)}
+    for encoder in found.values():
+        if isinstance(encoder, torch.nn.Module): encoder.eval()
+    return found
+
+
+def vectors_of(module: SentenceModule, texts: list, **options) -> np.ndarray:
+    with torch.inference_mode(): return module(module.preprocess(texts, **options))["sentence_embedding"].numpy()
+
+
+def close(a, b, tolerance=1e-6) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and np.abs(a - b).max() <= tolerance*max(1, np.abs(b).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_module_gives_the_encoders_vectors_saves_and_loads(kind, encoders, tmp_path):
+    encoder = encoders[kind]
+    module = SentenceModule(encoder).eval()
+    assert close(vectors_of(module, TEXTS), encoder.encode(TEXTS))
+    assert close(vectors_of(SentenceModule(encoder, normalize=False).eval(), TEXTS), encoder.encode(TEXTS, normalize=False))
+    assert close(vectors_of(module, ["cat"], prompt="the "), encoder.encode(["the cat"]))
+    assert module.get_embedding_dimension() == encoder.width == vectors_of(module, ["a"]).shape[1]
+    for _ in range(2): module.save(str(tmp_path/"saved"))
+    files = {path.name for path in (tmp_path/"saved").iterdir()}
+    assert {"sentnb_module.json", "config.json", "model.safetensors"} <= files and not [name for name in files if name.endswith((".bin", ".pt", ".pkl", ".py"))]
+    again = SentenceModule.load(str(tmp_path/"saved"), subfolder="", trust_remote_code=False)
+    assert (vectors_of(again, TEXTS) == vectors_of(module, TEXTS)).all() and not again.training
+    assert (type(encoder).from_pretrained(tmp_path/"saved").encode(TEXTS) == encoder.encode(TEXTS)).all()
+    assert weights_fingerprint(again.encoder) == weights_fingerprint(encoder)
+
+
+def test_options_are_kept(encoders, tmp_path):
+    module = SentenceModule(encoders["pixel"], normalize=False, head="keep", max_seq_length=6).eval()
+    assert module.preprocess(TEXTS)["pixel_values"].shape[2] == 6*16
+    expected = encoders["pixel"](*encoders["pixel"].collate(TEXTS, 6), head="keep").detach().numpy()
+    assert close(vectors_of(module, TEXTS), expected) and np.abs(expected - encoders["pixel"].encode(TEXTS, normalize=False)).max() > .01
+    module.save(tmp_path)
+    again = SentenceModule.load(tmp_path)
+    assert (again.normalize, again.head, again.max_seq_length) == (False, "keep", 6) and close(vectors_of(again, TEXTS), expected)
+    text = SentenceModule(encoders["text"], max_seq_length=5)
+    assert text.preprocess(TEXTS)["input_ids"].shape[1] == 5 and SentenceModule(encoders["static"]).max_seq_length is None
+    for encoder, value in (("pixel", 49), ("pixel", 1), ("text", 41), ("text", 2), ("static", 10)):
+        with pytest.raises(ValueError, match="max_seq_length"): SentenceModule(encoders[encoder], max_seq_length=value)
+
+
+def test_gradients_reach_the_weights(encoders):
+    for kind in ("pixel", "pixel scrolling", "text"):
+        module = SentenceModule(encoders[kind])
+        module(module.preprocess(TEXTS))["sentence_embedding"][:, 0].sum().backward()
+        grads = [p.grad for p in encoders[kind].parameters() if p.grad is not None]
+        assert grads and sum(float(g.abs().sum()) for g in grads) > 0
+        encoders[kind].zero_grad()
+
+
+def test_what_cannot_be_saved_or_loaded(encoders, tmp_path):
+    class Mine:
+        width = 2
+        def encode(self, texts, **_): return np.ones((len(texts), 2), np.float32)
+    with pytest.raises(TypeError, match="cannot be saved"): SentenceModule(Mine()).save(tmp_path/"mine")
+    with pytest.raises(TypeError, match="expected one of ours"): SentenceModule("a name")
+    module = SentenceModule(encoders["static"])
+    with pytest.raises(ValueError, match="safetensors only"): module.save(tmp_path/"unsafe", safe_serialization=False)
+    assert not (tmp_path/"unsafe").exists()
+    module.save(tmp_path/"static")
+    before = {path.name: path.read_bytes() for path in (tmp_path/"static").iterdir()}
+    with pytest.raises(FileExistsError, match="sentnb-static.*sentnb-pixel"): SentenceModule(encoders["pixel"]).save(tmp_path/"static")
+    assert {path.name: path.read_bytes() for path in (tmp_path/"static").iterdir()} == before
+    with pytest.raises(FileNotFoundError, match="sentnb_module.json"): SentenceModule.load(str(encoders["static"].save_pretrained(tmp_path/"plain")))
+    for name in ("os.path.join", "sentnb.encoders.nowhere.Encoder", "sentnb.encoders.pixel.Nothing", "sentnb.core.pick", ""):
+        (tmp_path/"static"/"sentnb_module.json").write_text(json.dumps(dict(encoder=name)))
+        with pytest.raises(ValueError, match="no such class"): SentenceModule.load(tmp_path/"static")
+
+
+@pytest.mark.parametrize("strategy", ["continuous", "words", "bigrams"])
+@pytest.mark.parametrize("long", ["truncate", "scroll"])
+def test_pictures_are_read_as_they_were_drawn(strategy, long):
+    config = RenderConfig(strategy=strategy, max_patches=9, long=long)
+    drawn = TextRenderer(config)(TEXTS)
+    whole = TextRenderer(config)(TEXTS, max_patches=99, long="error")
+    wide = [np.pad(whole[i].pixels, [(0, 0), (0, 16*(i % 3) + i)], constant_values=255) for i in range(len(whole))] # paper at the end
+    for pictures in (wide, [Image.fromarray(one) for one in wide], [np.repeat(one[..., None], 3, 2) for one in wide], [Image.fromarray(one).convert("RGBA") for one in wide]):
+        read = read_pictures(iter(pictures), config)
+        assert (read.pixels == drawn.pixels).all() and (read.num_patches == drawn.num_patches).all()
+        assert (read.text_index == drawn.text_index).all() and (read.truncated == drawn.truncated).all()
+    without = whole[5].pixels[:, :-16] # no black patch: one is put there
+    assert (read_pictures([without], config).pixels == whole[5].pixels).all()
+
+
+def test_what_is_no_picture_of_text():
+    assert read_pictures([]).pixels.shape == (0, 16, 16)
+    clear = Image.new("RGBA", (32, 16), (0, 0, 0, 0)) # transparent: paper, not ink
+    assert read_pictures([clear]).num_patches.tolist() == [1] and read_pictures([clear]).pixels[0, :, :16].min() == 255
+    for bad, error, message in ((Image.new("L", (64, 20)), ValueError, r"pictures\[1\] is 64 x 20"), ("text", TypeError, r"pictures\[1\] is str"), (np.zeros((16, 16)), ValueError, "float64")):
+        with pytest.raises(error, match=message): read_pictures([Image.new("L", (16, 16)), bad])
+
+
+def test_a_batch_is_of_one_kind(encoders):
+    module = SentenceModule(encoders["pixel"]).eval()
+    picture = Image.fromarray(encoders["pixel"].renderer(["a"])[0].pixels)
+    assert close(vectors_of(module, [dict(image=picture)]), vectors_of(module, [dict(text="a")]), 0)
+    with pytest.raises(TypeError, match=r"inputs\[1\] is L?Image"): module.preprocess(["a", picture])
+    with pytest.raises(TypeError, match=r"inputs\[0\] is L?Image"): SentenceModule(encoders["text"]).preprocess([picture])
+    with pytest.raises(ValueError, match="prompt"): module.preprocess([picture], prompt="query: ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_mteb_model_encodes_batches_in_order(kind, encoders):
+    model, expected = MtebEncoder(encoders[kind]), encoders[kind].encode(TEXTS)
+    assert close(model.encode([dict(text=TEXTS[:3]), dict(text=TEXTS[3:])], task_metadata=None, prompt_type=None), expected)
+    assert model.encode([]).shape == (0, encoders[kind].width)
+    assert close(model.similarity(expected, 3*expected), expected @ expected.T) and close(model.similarity_pairwise(expected, 3*expected), np.ones(len(TEXTS)))
+    if not kind.startswith("pixel"):
+        with pytest.raises(ValueError, match="image"): model.encode([dict(image=[None])])
+
+
+def test_without_the_extras(encoders):
+    with mock.patch.dict(sys.modules, {name: None for name in EXTRAS}):
+        for module, (name, _) in EXTRAS.items():
+            with pytest.raises(ImportError, match=rf"pip install 'sentnb\[{name}\]'"): extra(module)
+        for call in (lambda: sentence_transformer(encoders["text"]), lambda: pairs_task(dict(en=(["a", "b"], ["a", "b"], [1, 2])), "Any"), lambda: run_task(encoders["text"], None),
+                     lambda: MtebEncoder(encoders["text"]).mteb_model_meta):
+            with pytest.raises(ImportError, match="is not installed"): call()
+
+
+def test_an_extra_that_is_too_old_or_broken(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb", mock.Mock())
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.39.7")
+    with pytest.raises(ImportError, match="mteb 1.39.7 is too old, expected 2.0 or newer"): extra("mteb")
+    monkeypatch.setattr("importlib.import_module", mock.Mock(side_effect=ModuleNotFoundError("No module named 'polars'", name="polars")))
+    with pytest.raises(ModuleNotFoundError, match="polars"): extra("mteb") # not "mteb is not installed"
+
+
+def test_importing_the_adapters_imports_neither_library(python):
+    assert python("import sys, sentnb.encoders.adapters; print([name for name in ('sentence_transformers', 'mteb', 'datasets') if name in sys.modules])").strip() == "[]"
+
+
+@needs_st
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentence_transformers_saves_loads_and_encodes(kind, encoders, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    expected = encoders[kind].encode(TEXTS)
+    model = SentenceTransformer(modules=[SentenceModule(encoders[kind])], device="cpu")
+    assert close(model.encode(TEXTS), expected) and close(model.encode(TEXTS, batch_size=2, convert_to_tensor=True), expected)
+    assert close(sentence_transformer(encoders[kind]).encode(TEXTS[0]), expected[0])
+    assert model.similarity(expected, expected).shape == (7, 7) and model.max_seq_length == SentenceModule(encoders[kind]).max_seq_length
+    model.save(str(tmp_path/"saved"))
+    assert not [path for path in (tmp_path/"saved").rglob("*") if path.suffix in (".bin", ".pt", ".pkl", ".py")]
+    again = SentenceTransformer(str(tmp_path/"saved"), trust_remote_code=True, device="cpu", local_files_only=True)
+    assert close(again.encode(TEXTS), expected) and isinstance(again[0], SentenceModule)
+    assert (type(encoders[kind]).from_pretrained(tmp_path/"saved").encode(TEXTS) == expected).all()
+    with pytest.raises(ValueError, match="safetensors only"): model.save(str(tmp_path/"unsafe"), safe_serialization=False)
+
+
+@needs_st
+def test_sentence_transformers_loads_in_a_new_process(encoders, tmp_path, python):
+    sentence_transformer(encoders["pixel"]).save(str(tmp_path/"saved"))
+    code = f"""
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer({str(tmp_path/"saved")!r}, trust_remote_code=True, device="cpu", local_files_only=True)
+print([float(x) for x in model.encode("A cat sleeps.")])"""
+    assert close(json.loads(python(code)), encoders["pixel"].encode(["A cat sleeps."])[0])
+
+
+@needs_st
+@pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers.losses':DeprecationWarning") # its place before version 6
+def test_sentence_transformers_trains_the_encoder(encoders):
+    from sentence_transformers import losses
+    model = sentence_transformer(PixelEncoder(encoders["pixel"].config, encoders["pixel"].render_config))
+    loss = losses.MultipleNegativesRankingLoss(model)
+    sides = [model[0].preprocess(TEXTS[:3]), model[0].preprocess(TEXTS[3:6])]
+    optimizer, seen = torch.optim.AdamW(model.parameters(), 1e-3), []
+    for _ in range(4):
+        value = loss([dict(side) for side in sides], None)
+        optimizer.zero_grad(); value.backward(); optimizer.step(); seen.append(value.item())
+    assert seen[-1] < seen[0]
+
+
+@pytest.fixture(scope="module")
+def pairs(): return {language: tuple(map(list, zip(*Microworld().sts(language, n=60)))) for language in ("en", "ru")}
+
+
+@needs_mteb
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_mteb_task_gives_our_scores(kind, encoders, pairs):
+    task = pairs_task(pairs, "MicroworldSTS")
+    found = run_task(encoders[kind], task)
+    assert list(found) == ["test"] and set(found["test"]) == {"en", "ru"}
+    for language, (first, second, gold) in pairs.items():
+        ours = sts.score(encoders[kind], first, second, gold)["all"]
+        theirs = found["test"][language]
+        # by our similarity, in float64; ranks move where cosines are equal but for rounding, as those of untrained encoders are
+        assert abs(theirs["pearson"] - ours["pearson"]) < 1e-6 and abs(theirs["spearman"] - ours["spearman"]) < 1e-3
+        # by its own cosine, in float32
+        assert abs(theirs["cosine_pearson"] - ours["pearson"]) < 1e-3 and abs(theirs["cosine_spearman"] - ours["spearman"]) < 5e-3
+        assert theirs["main_score"] == theirs["cosine_spearman"]
+    assert run_task(encoders[kind], task) == found # its data are still loaded
+
+
+@needs_mteb
+def test_visual_sts_gives_the_scores_of_the_text(encoders, pairs):
+    encoder = encoders["pixel"]
+    read = run_task(encoder, pairs_task(pairs, "MicroworldSTS"))["test"]
+    seen = run_task(encoder, pairs_task(pairs, "VisualMicroworldSTS", renderer=encoder.renderer))["test"]
+    for language in pairs: assert abs(seen[language]["cosine_spearman"] - read[language]["cosine_spearman"]) < 1e-4
+    with pytest.raises(ValueError, match="image"): run_task(encoders["text"], pairs_task(pairs, "VisualMicroworldSTS", renderer=encoder.renderer))
+
+
+@needs_mteb
+def test_what_mteb_knows_of_model_and_task(encoders, pairs):
+    import mteb
+    meta = MtebEncoder(encoders["pixel"], "sentnb/pixel-tiny").mteb_model_meta
+    assert meta.name == "sentnb/pixel-tiny" and meta.revision == weights_fingerprint(encoders["pixel"]) and meta.modalities == ["text", "image"] and meta.embed_dim == 32
+    assert MtebEncoder(encoders["text"]).mteb_model_meta.revision != meta.revision
+    task, other = pairs_task(pairs, "One"), pairs_task({"en": pairs["en"]}, "One")
+    assert task.metadata.dataset["revision"] != other.metadata.dataset["revision"] and isinstance(task, mteb.AbsTask)
+    done = mteb.evaluate(MtebEncoder(encoders["static"]), [other], cache=None, co2_tracker=False, show_progress_bar=False)
+    assert done.task_results[0].get_score() == pytest.approx(run_task(encoders["static"], other)["test"]["en"]["cosine_spearman"])
+
+
+@needs_mteb
+@needs_st
+def test_mteb_takes_the_sentence_transformer_too(encoders, pairs):
+    import mteb
+    task = pairs_task({"en": pairs["en"]}, "MicroworldSTS")
+    model = sentence_transformer(encoders["pixel"])
+    model.model_card_data.model_name = "sentnb/pixel-tiny" # MTEB before 2.8 fails where a model has no name
+    done = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
+    assert done.task_results[0].get_score() == pytest.approx(run_task(encoders["pixel"], task)["test"]["en"]["cosine_spearman"], abs=1e-4)
+
+
+@needs_mteb
+def test_pairs_that_make_no_task(encoders, pairs):
+    first, second, gold = pairs["en"]
+    for given, message in (({}, "no pairs"), ({"xx": pairs["en"]}, "no MTEB code for xx"), ({"en": (first, second, gold[1:])}, "as many of each"), ({"en": (first, second, [float("nan")]*len(gold))}, "finite")):
+        with pytest.raises(ValueError, match=message): pairs_task(given, "Any")
+    with pytest.raises(ValueError, match="patches"): pairs_task(pairs, "Any", renderer=encoders["pixel"].renderer, longest=4)
+
+
+@needs_mteb
+def test_sts_b_from_the_mirror(hub, encoders):
+    found = run_task(encoders["static"], sts_task("STS-B", ["en", "de"]))["test"]
+    for language in ("en", "de"): assert abs(found[language]["cosine_spearman"] - sts.evaluate(encoders["static"], "STS-B", language=language)["all"]["spearman"]) < 1e-4
+
+
+@needs_mteb
+def test_mteb_knows_the_codes():
+    from mteb.languages.check_language_code import check_language_code
+    for code in CODES.values(): check_language_code(code)
