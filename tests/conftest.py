@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +39,21 @@ def fonts() -> Path:
     folder = ROOT.parent/"shared"/"fonts"
     if not folder.is_dir(): pytest.skip("golden parity: there is no folder shared/fonts beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def two_processes():
+    "Run a test file as rank 0 and rank 1, side by side: two_processes(file, folder) -> what each left in folder/RANK.npz."
+    def call(file: str, folder: Path) -> list[dict]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        if sys.platform == "linux": environment["GLOO_SOCKET_IFNAME"] = "lo"  # a host name that does not resolve is no obstacle
+        processes = [subprocess.Popen([sys.executable, file, str(rank), str(folder)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+        try: outputs = [process.communicate(timeout=240)[0] for process in processes]
+        finally:
+            for process in processes: process.kill()
+        assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+        return [dict(np.load(folder/f"{rank}.npz", allow_pickle=False)) for rank in range(2)]
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 "Two processes give the loss and the gradient of one. The file is its own worker: pytest starts it once a rank."
-import os, subprocess, sys
-from pathlib import Path
+import sys
 import numpy as np, pytest, torch
 import torch.distributed as dist
 from sentnb.losses.contrastive import gather, info_nce
@@ -48,16 +47,7 @@ def worker(rank, folder):
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}
-    if sys.platform == "linux": environment["GLOO_SOCKET_IFNAME"] = "lo" # a host name that does not resolve is no obstacle
-    processes = [subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
-    try: outputs = [process.communicate(timeout=240)[0] for process in processes]
-    finally:
-        for process in processes: process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
-    return [dict(np.load(folder/f"{rank}.npz", allow_pickle=False)) for rank in range(2)]
+def ranks(two_processes, tmp_path_factory): return two_processes(__file__, tmp_path_factory.mktemp("two"))
 
 
 @pytest.mark.parametrize("share", SHARES)

@@ -1,7 +1,6 @@
 "losses.momentum: the average in closed form, dropout of its own on the encoders we have, the ring, and two processes. The file is its own worker."
-import copy, os, subprocess, sys
+import copy, sys
 from collections import OrderedDict
-from pathlib import Path
 import numpy as np, pytest, torch
 import torch.distributed as dist
 from hypothesis import given, settings, strategies as st
@@ -211,16 +210,7 @@ def worker(rank, folder):
 SHARES = {"equal": (4, 4), "uneven": (3, 5)}
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}
-    if sys.platform == "linux": environment["GLOO_SOCKET_IFNAME"] = "lo" # a host name that does not resolve is no obstacle
-    processes = [subprocess.Popen([sys.executable, __file__, str(rank), str(folder)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
-    try: outputs = [process.communicate(timeout=240)[0] for process in processes]
-    finally:
-        for process in processes: process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
-    return [dict(np.load(folder/f"{rank}.npz", allow_pickle=False)) for rank in range(2)]
+def ranks(two_processes, tmp_path_factory): return two_processes(__file__, tmp_path_factory.mktemp("two"))
 
 @pytest.mark.parametrize("share", SHARES)
 def test_two_processes_are_one(ranks, share):

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['HEADS', 'set_dropout', 'MomentumEncoder', 'Queue']
 
-# %% ../../nbs/api/06d_losses_momentum.ipynb #4b5eedb2
+# %% ../../nbs/api/06d_losses_momentum.ipynb #3b122f03
 import copy, dataclasses
 from collections.abc import Sequence
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+from .contrastive import gather
 
 # %% ../../nbs/api/06d_losses_momentum.ipynb #4763c146
 def _dropouts(owner: object) -> list[str]: # names
@@ -96,20 +96,7 @@ class MomentumEncoder(nn.Module):
 
     def extra_repr(self) -> str: return f"decay={self.decay}, copied={list(self.copied)}"
 
-# %% ../../nbs/api/06d_losses_momentum.ipynb #2fe5b949
-def _rows_of_all(
-    x: Tensor, # [n, d], this process's rows; n may differ between processes
-) -> Tensor: # [sum of n, d], in the order of the ranks, without gradient
-    "The rows of all processes; every process must call it."
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1: return x
-    sizes = [torch.zeros(1, dtype=torch.int64, device=x.device) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, torch.tensor([len(x)], device=x.device))
-    sizes = [int(n) for n in sizes]
-    padded = x.new_zeros(max(sizes), x.shape[1]); padded[:len(x)] = x # all_gather wants equal shapes
-    parts = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[:n] for part, n in zip(parts, sizes)])
-
+# %% ../../nbs/api/06d_losses_momentum.ipynb #3412bbd1
 class Queue(nn.Module):
     """The last `size` vectors that were pushed, in float32, without gradient (miCSE, section 3.1: 384).
 
@@ -148,7 +135,7 @@ class Queue(nn.Module):
         if not isinstance(rows, Tensor) or not rows.is_floating_point(): raise TypeError(f"rows are {rows.dtype if isinstance(rows, Tensor) else type(rows).__name__}: expected floats, one vector a row")
         size, dim = self.vectors.shape
         if rows.ndim != 2 or rows.shape[1] != dim: raise ValueError(f"rows have shape {list(rows.shape)}: expected [n, {dim}]")
-        rows = _rows_of_all(rows.detach().to(self.vectors))
+        rows = gather(rows.detach().to(self.vectors))
         if (bad := (~rows.isfinite()).any(1)).any(): raise FloatingPointError(f"row {bad.nonzero()[0].item()} of {len(rows)} is not finite: nothing was pushed")
         count, rows = len(rows), rows[-size:]
         places = (self.pushed + count - len(rows) + torch.arange(len(rows), device=rows.device)) % size

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POOLINGS', 'TextEncoder', 'small_text_encoder', 'MaskedLanguageModel', 'SPECIAL_TOKENS', 'train_wordpiece']
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #e6b5effd
+# %% ../../../nbs/api/07c_encoders_text.ipynb #c37d410d
 import json, os, random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,14 +20,15 @@ from torch.nn import functional as F
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel
 
 from ...core import derive_seed, fingerprint
-from ...encoding import Encodes, evaluating, push_to_hub
+from ...encoding import CPU_ROWS, Encodes, evaluating, length_chunks, push_to_hub
 from .checkpoint import load_checkpoint, quiet, save_checkpoint
 from .wordpiece import SPECIAL_TOKENS, train_wordpiece, without_surrogates
+from ...losses.momentum import set_dropout
 from ...losses.reconstruction import masked_token_loss
 
 _all_ = ["SPECIAL_TOKENS", "train_wordpiece"]
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #f2f42549
+# %% ../../../nbs/api/07c_encoders_text.ipynb #ae758cde
 POOLINGS = ("mean", "cls", "first_last", "embedding_last")
 
 def _positions(model: nn.Module) -> int|None:
@@ -36,10 +37,6 @@ def _positions(model: nn.Module) -> int|None:
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return getattr(model.config, "max_position_embeddings", None)
-
-def _chunks(lengths: torch.Tensor, size: int=64) -> list[torch.Tensor]:
-    "Rows of similar length together: index tensors that hold every row once."
-    return list(torch.argsort(lengths, stable=True).split(size))
 
 class TextEncoder(Encodes, nn.Module):
     """A sentence encoder over tokens: any encoder of `transformers` (BERT, RoBERTa, XLM-R, DistilBERT ...) and its tokeniser.
@@ -145,7 +142,7 @@ class TextEncoder(Encodes, nn.Module):
     ) -> torch.Tensor: # [n, d], not normalised
         "Embeddings of token rows. Rows of similar length are computed together, which changes no row's value beyond rounding."
         if input_ids.device.type != "cpu": return self.pool(*self.hidden_states(input_ids, attention_mask), head)
-        lengths = attention_mask.sum(1); chunks = _chunks(lengths)
+        lengths = attention_mask.sum(1); chunks = length_chunks(lengths)
         parts = [self.pool(*self.hidden_states(*(t[rows, :int(lengths[rows].max())] for t in (input_ids, attention_mask))), head) for rows in chunks]
         return torch.cat(parts)[torch.argsort(torch.cat(chunks))]
 
@@ -172,7 +169,7 @@ def small_text_encoder(
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return TextEncoder(BertModel(BertConfig(**values | config), add_pooling_layer=False), tokenizer, pooling, max_length)
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #9cfd9c1b
+# %% ../../../nbs/api/07c_encoders_text.ipynb #40a03c68
 def _encode_window(self: TextEncoder,
     texts: list[str],
     batch_size: int=256, # texts in one forward pass; on a CPU at most 64
@@ -183,7 +180,7 @@ def _encode_window(self: TextEncoder,
     rows = self.token_ids(texts)
     vectors = torch.empty(len(texts), self.width, dtype=torch.float64)
     with evaluating(self):
-        for chunk in _chunks(torch.tensor([len(r) for r in rows]), min(batch_size, 64) if self.device.type == "cpu" else batch_size):
+        for chunk in length_chunks(torch.tensor([len(r) for r in rows]), min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size):
             ids, mask = self._pad([rows[i] for i in chunk])
             vectors[chunk] = self.pool(*self.hidden_states(ids.to(self.device), mask.to(self.device)), head).cpu().double()
         return (F.normalize(vectors, dim=1) if normalize else vectors).float().numpy()
@@ -205,7 +202,7 @@ def _save(encoder: TextEncoder, folder: str|Path, state: dict, architecture: str
 
 TextEncoder.save_pretrained, TextEncoder.push_to_hub = _save_pretrained, push_to_hub
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #1808f3ac
+# %% ../../../nbs/api/07c_encoders_text.ipynb #674091f4
 def _from_pretrained(cls,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     pooling: str|None=None, # one of POOLINGS; None: as it was saved, else "mean"
@@ -217,11 +214,7 @@ def _from_pretrained(cls,
 ) -> "TextEncoder": # in eval mode, float32
     "Load an encoder of ours or of the Hub. Only safetensors are read, no remote code is run, and a missing weight is an error."
     encoder = _encoder(cls, *load_checkpoint(AutoModel, name, revision), pooling, max_length, long).to(device).eval()
-    if dropout is not None:
-        for module in encoder.modules():
-            if isinstance(module, nn.Dropout): module.p = dropout
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if hasattr(encoder.config, name): setattr(encoder.config, name, dropout)
+    if dropout is not None: set_dropout(encoder, dropout)
     return encoder
 
 def _encoder(cls, model: nn.Module, tokenizer, notes: dict, folder: Path, pooling: str|None=None, max_length: int|None=None, long: str|None=None) -> "TextEncoder":
@@ -235,7 +228,7 @@ def _encoder(cls, model: nn.Module, tokenizer, notes: dict, folder: Path, poolin
 
 TextEncoder.from_pretrained = classmethod(_from_pretrained)
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #7b96796d
+# %% ../../../nbs/api/07c_encoders_text.ipynb #9b7ec376
 class MaskedLanguageModel(nn.Module):
     """BERT's pre-training (section 3.1 of its paper) of a TextEncoder, without the next-sentence task.
 
@@ -309,7 +302,7 @@ class MaskedLanguageModel(nn.Module):
         "The mean cross entropy of the tokens to be predicted."
         if input_ids.device.type != "cpu": return masked_token_loss(self.logits(input_ids, attention_mask, labels != -100), labels[labels != -100])
         lengths, logits, targets = attention_mask.sum(1), [], []
-        for rows in _chunks(lengths):
+        for rows in length_chunks(lengths):
             ids, mask, label = (t[rows, :int(lengths[rows].max())] for t in (input_ids, attention_mask, labels))
             logits.append(self.logits(ids, mask, label != -100)); targets.append(label[label != -100])
         return masked_token_loss(torch.cat(logits), torch.cat(targets))
