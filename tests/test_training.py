@@ -23,6 +23,15 @@ TEXTS = [a for a, _ in PAIRS]
 DOCUMENTS = [" ".join(random.Random(i).choices(WORDS, k=20)) for i in range(20)]
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    "As the processes that these runs are compared with: sums in another order are other numbers."
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def tiny(seed=0, dropout=.1, render=None, **sizes):
     torch.manual_seed(seed)
     sizes = dict(hidden_size=16, num_attention_heads=2, num_hidden_layers=1, intermediate_size=32, max_patches=16, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout) | sizes
