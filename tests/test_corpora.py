@@ -196,7 +196,7 @@ def test_parallel_pairs_turn_round(mirror):
     mirror("parallel/tatoeba_test", [dict(lang=l, sentence=s, english=e) for l, s, e in (("deu", "Hallo.", "Hello."), ("rus", "Привет.", "Hello."), ("cmn", "", "Hi."))])
     assert corpora.parallel_pairs("en", "ru", "tatoeba") == [("Hello.", "Привет.")] and corpora.parallel_pairs("de", "en", "tatoeba") == [("Hallo.", "Hello.")]
     assert corpora.parallel_pairs("en", "zh", "tatoeba") == []
-    for wrong in (("de", "ru", "tatoeba"), ("en", "en", "stsb"), ("en", "xx", "stsb"), ("en", "de", "bible")):
+    for wrong in (("de", "ru", "tatoeba"), ("en", "pl", "xnli"), ("en", "en", "stsb"), ("en", "xx", "stsb"), ("en", "de", "bible")):
         with pytest.raises(ValueError): corpora.parallel_pairs(*wrong)
 
 
@@ -250,6 +250,11 @@ def test_training_views_can_be_freed_of_the_evaluation():
         assert not any(corpora.normalise(text) in banned for row in kept for text in row)
     assert corpora.decontaminate(stsb, banned)[1] > 3000 # STS-B train is drawn from STS12-16
     assert len(corpora.parallel_pairs("zh", "pl", "ntrex128")) == 1997
+    xnli, paws = corpora.parallel_pairs("en", "ru", "xnli"), corpora.parallel_pairs("zh", "de", "paws-x")
+    assert len(xnli) > 3000 and len(xnli) == len(set(xnli)) and set(xnli) == {(b, a) for a, b in corpora.parallel_pairs("ru", "en", "xnli")}
+    rows = {l: {row["id"]: row for row in corpora.load("paraphrase/paws-x", l, "validation")} for l in ("zh", "de")}
+    shared = [i for i in rows["zh"] if i in rows["de"]]
+    assert 0 < len(shared) < len(rows["zh"]) and paws == list(dict.fromkeys((rows["zh"][i][c], rows["de"][i][c]) for i in shared for c in ("sentence1", "sentence2")))
 
 
 @real

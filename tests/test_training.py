@@ -20,6 +20,7 @@ WORDS = "red green blue old new big small cold warm quiet".split()
 PAIRS = [(f"{a} {b}", f"{b} and {a}") for a in WORDS for b in WORDS if a < b]
 TRIPLES = [(a, b, f"not {a}") for a, b in PAIRS]
 TEXTS = [a for a, _ in PAIRS]
+PLACES = np.random.default_rng(0).normal(size=(len(PAIRS), 16))
 DOCUMENTS = [" ".join(random.Random(i).choices(WORDS, k=20)) for i in range(20)]
 
 
@@ -52,6 +53,7 @@ def same(a, b): return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for 
 STAGES = [
     Stage("visual", TEXTS, view="perturbed:char_swap+word_shuffle", steps=7, batch_size=8, warmup_steps=2, typos=.25, max_patches=8),
     Stage("topical", DOCUMENTS, view="spans", steps=5, batch_size=7, warmup_steps=1, accumulate=2, keep="best"),
+    Stage("distillation", PAIRS, steps=4, batch_size=8, warmup_steps=1, typos=.5, targets=PLACES),
     Stage("reasoning", TRIPLES, steps=6, batch_size=8, warmup_steps=0, keep="best"),
 ]
 
@@ -141,8 +143,8 @@ def check_equal(folder, unbroken):
     weights, history = unbroken
     assert json.loads((folder/"history.json").read_text()) == history
     assert same(load_file(folder/"final.safetensors"), weights)
-    assert sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[0] != ".") == ["00-visual", "01-topical", "02-reasoning"]
-    assert same(PixelEncoder.from_pretrained(folder/"02-reasoning").state_dict(), weights)
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[0] != ".") == ["00-visual", "01-topical", "02-distillation", "03-reasoning"]
+    assert same(PixelEncoder.from_pretrained(folder/"03-reasoning").state_dict(), weights)
 
 
 def test_the_unbroken_run_is_a_hard_case(unbroken):
@@ -324,13 +326,14 @@ def as_rank(rank, folder):
     encoder = two_encoder()
     for stop in (3, 4, None):
         history = quick(encoder, TWO, folder/"run", dev=nearness if rank == 0 else never, eval_every=2, stop_after=stop)
-    assert (folder/"run"/"01-reasoning"/"config.json").exists() and not encoder.training
+    assert (folder/"run"/"02-reasoning"/"config.json").exists() and not encoder.training
     save_file(encoder.state_dict(), folder/f"{rank}.safetensors")
     (folder/f"{rank}.json").write_text(json.dumps(history))
     torch.distributed.destroy_process_group()
 
 
 TWO = [Stage("visual", TEXTS, view="perturbed:word_shuffle", steps=4, batch_size=7, warmup_steps=0, learning_rate=.1, accumulate=2),
+       Stage("distillation", PAIRS, steps=2, batch_size=7, warmup_steps=1, learning_rate=.02, targets=PLACES),
        Stage("reasoning", TRIPLES, steps=5, batch_size=9, warmup_steps=1, learning_rate=.1, typos=.3, keep="best")]
 
 
@@ -370,7 +373,7 @@ def test_each_process_draws_its_rows():
 # --- one step ---
 
 def manual_loss(encoder, stage, batch):
-    (pixels, num_patches), columns = training._Batches(stage, encoder, 0, batch, 0, 1)[0]
+    (pixels, num_patches), columns, _ = training._Batches(stage, encoder, 0, batch, 0, 1)[0]
     a, b = encoder(pixels, num_patches).chunk(columns)
     return info_nce(a, b, stage.temperature)
 
@@ -385,7 +388,7 @@ def test_accumulated_gradients_add_no_negatives(tmp_path, monkeypatch):
     (sum(losses)/2).backward()
     for (name, after), before in zip(encoder.named_parameters(), expected.parameters()):
         torch.testing.assert_close(after, before - rate*before.grad, atol=1e-6, rtol=1e-5, msg=name)
-    (pixels, num_patches), _ = training._Batches(dataclasses.replace(stage, batch_size=16), encoder, 0, 0, 0, 1)[0]
+    (pixels, num_patches), _, _ = training._Batches(dataclasses.replace(stage, batch_size=16), encoder, 0, 0, 0, 1)[0]
     with torch.no_grad(): together = float(info_nce(*tiny(dropout=0.)(pixels, num_patches).chunk(2)))
     assert history[0]["loss"] < together - .1, "16 pairs in one loss are another, larger loss"
 
@@ -458,7 +461,8 @@ def test_views():
 
 def test_pairs_and_their_hard_negatives_stay_together():
     data, encoder = training._Batches(Stage("reasoning", TRIPLES, batch_size=5), tiny(), 0, 3, 0, 1), tiny()
-    (pixels, num_patches), columns = data[0]
+    (pixels, num_patches), columns, targets = data[0]
+    assert targets is None
     alone = [encoder.renderer([t]) for column in zip(*data.texts(3)) for t in column]
     assert columns == 3 and num_patches.tolist() == [int(s.num_patches[0]) for s in alone] and len(data) == 100 - 3
     for row, strip in zip(pixels.numpy(), alone): assert (row[:, :strip.pixels.shape[2]] == strip.pixels[0]).all()
@@ -496,13 +500,39 @@ def test_a_stage_says_which_model_it_takes(tmp_path):
     with pytest.raises(ValueError, match="takes one str each"): Stage("pretraining", [("a", "b")]*8, view="masked", batch_size=8)
 
 
+# --- a teacher ---
+
+def test_a_teacher_draws_every_text_of_an_example_to_its_vector(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.optim, "AdamW", lambda parameters, weight_decay: torch.optim.SGD(parameters, lr=0.))
+    stage, expected, encoder = one_stage(steps=1, warmup_steps=0, learning_rate=.5, targets=PLACES), tiny(dropout=0.), tiny(dropout=0.)
+    rows = batch_indices(len(PAIRS), 8, 0, training._Batches(stage, expected, 0, 0, 0, 1).seed)
+    goals = torch.nn.functional.normalize(torch.from_numpy(PLACES[rows]), dim=1)
+    by_hand = 0.
+    for side in (0, 1):   # 2 - 2 cos, by its definition
+        vectors = torch.nn.functional.normalize(expected(*expected.collate([PAIRS[i][side] for i in rows])).double(), dim=1)
+        by_hand = by_hand + (2 - 2*(vectors*goals).sum(1)).mean()/2
+    history = quick(encoder, [stage], tmp_path, max_grad_norm=1e9)
+    assert history[0]["loss"] == pytest.approx(by_hand.item(), abs=1e-6)
+    by_hand.backward()
+    for (name, after), before in zip(encoder.named_parameters(), expected.parameters()):
+        torch.testing.assert_close(after, before - .5*before.grad, atol=1e-6, rtol=1e-5, msg=name)
+
+
+def test_one_text_and_its_vector(tmp_path):
+    lone = Stage("distillation", TEXTS, view="single", steps=40, batch_size=1, learning_rate=1e-2, targets=PLACES)
+    history = quick(tiny(), [lone], tmp_path/"run")
+    assert sum(row["loss"] for row in history[-10:]) < .9*sum(row["loss"] for row in history[:10])
+    with pytest.raises(ValueError, match="targets"): quick(tiny(), [dataclasses.replace(lone, targets=-PLACES)], tmp_path/"run")   # other vectors are another run
+    with pytest.raises(ValueError, match="targets have 8 dimensions, the encoder's vectors 16"): quick(tiny(), [dataclasses.replace(lone, targets=PLACES[:, :8])], tmp_path/"other")
+
+
 # --- refused ---
 
 @pytest.mark.parametrize("options, message", [
     (dict(examples=[]), "has no examples"),
     (dict(name=""), "cannot be empty"),
     (dict(name="en/de"), "cannot be empty, nor hold a slash"),
-    (dict(view="spnas"), "expected one of pair, same, perturbed, spans, masked"),
+    (dict(view="spnas"), "expected one of pair, same, perturbed, spans, masked, single"),
     (dict(view="pair:char_swap"), "'pair' takes no argument"),
     (dict(view="perturbed:char_swap+typo", examples=TEXTS), "no augmenter is called typo"),
     (dict(batch_size=1), "at least 2 pairs"),
@@ -519,6 +549,11 @@ def test_a_stage_says_which_model_it_takes(tmp_path):
     (dict(examples=[*PAIRS, ("a", "b", "c")]), r"examples\[45\] is \('a', 'b', 'c'\)"),
     (dict(examples=[*PAIRS, ("a", None)]), r"examples\[45\]"),
     (dict(examples=PAIRS, view="same"), r"examples\[0\] is tuple; view 'same' takes one str each"),
+    (dict(examples=TEXTS, view="single"), "without targets"),
+    (dict(targets=PLACES[1:]), r"targets are float64 \[44, 16\]; expected an array of floats, one row for each of the 45 examples"),
+    (dict(targets=PLACES.tolist()), "targets are list"),
+    (dict(targets=0*PLACES), "length 0"),
+    (dict(examples=TEXTS, view="masked", targets=PLACES), "a loss of its own"),
 ])
 def test_stages_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message): Stage(**(dict(name="reasoning", examples=PAIRS, batch_size=8) | options))

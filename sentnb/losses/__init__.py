@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['info_nce', 'simcse', 'attention_mutual_information', 'attention_tiles', 'draw_cells', 'joint_cells',
-           'log_correlation', 'MomentumEncoder', 'Queue', 'set_dropout', 'masked_patch_loss', 'masked_token_loss']
+           'log_correlation', 'vector_distance', 'MomentumEncoder', 'Queue', 'set_dropout', 'masked_patch_loss',
+           'masked_token_loss']
 
-# %% ../../nbs/api/06_losses.ipynb #da71c8c7
+# %% ../../nbs/api/06_losses.ipynb #a957ded4
 from .attention import attention_mutual_information, attention_tiles, draw_cells, joint_cells, log_correlation
 from .contrastive import info_nce, simcse
+from .distillation import vector_distance
 from .momentum import MomentumEncoder, Queue, set_dropout
 from .reconstruction import masked_patch_loss, masked_token_loss
 
 _all_ = ["info_nce", "simcse", "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells", "log_correlation",
-         "MomentumEncoder", "Queue", "set_dropout", "masked_patch_loss", "masked_token_loss"]
+         "vector_distance", "MomentumEncoder", "Queue", "set_dropout", "masked_patch_loss", "masked_token_loss"]

@@ -148,7 +148,7 @@ def identity(
     files = _parquet_files(mirror/name, config, split)
     return short_fingerprint([name, config, split, *(map(file_sha256, files) if files else [rows_sha256(load(name, config, split))])])
 
-# %% ../../../nbs/api/03_corpora.ipynb #77f811e3
+# %% ../../../nbs/api/03_corpora.ipynb #c14735f6
 STS = {**{f"STS{year}": f"mteb/sts{year}-sts" for year in range(12, 17)}, "STS-B": "mteb/stsb_multi_mt", "SICK-R": "sick2014/sick"}
 
 def sts_rows(
@@ -274,15 +274,17 @@ _PARALLEL = { # name -> data set, default split, language -> column
     "multi30k": ("parallel/multi30k", "train", {l: l for l in ("en", "de", "fr", "cs")}),
     "ntrex128": ("parallel/ntrex128", "test", dict(en="eng", de="deu", nl="nld", es="spa", fr="fra", it="ita", pt="por", pl="pol", ru="rus", zh="zho-CN")),
     "tatoeba": ("parallel/tatoeba_test", "test", dict(en="eng", de="deu", nl="nld", es="spa", fr="fra", it="ita", pt="por", pl="pol", ru="rus", zh="cmn")),
+    **{name: (where, "validation", {l: l for l in DATASETS[where].configs}) for name, where in (("xnli", "nli/xnli"), ("paws-x", "paraphrase/paws-x"))},
 }
+_TRANSLATED = {"xnli": ("premise", "hypothesis"), "paws-x": ("sentence1", "sentence2")} # a configuration a language; its columns
 
 def parallel_pairs(
     source: str, # "en"
     target: str, # "de"
-    name: str = "stsb", # stsb, multi30k, ntrex128 or tatoeba
-    split: str|None = None, # None: train of stsb and multi30k, test of the others
+    name: str = "stsb", # stsb, multi30k, ntrex128, xnli, paws-x or tatoeba
+    split: str|None = None, # None: train of stsb and multi30k, validation of xnli and paws-x, test of the others
 ) -> list[tuple[str, str]]: # (source sentence, target sentence)
-    "Translations; rows that lack one of the two are dropped. tatoeba pairs with English only. Decontaminate before use."
+    "Translations; rows that lack one of the two are dropped, and of xnli and paws-x pairs said before. tatoeba pairs with English only. Decontaminate before use."
     if name not in _PARALLEL: raise ValueError(f"no parallel set {name!r}; expected one of {', '.join(_PARALLEL)}")
     where, default, codes = _PARALLEL[name]
     for language in (source, target):
@@ -293,6 +295,12 @@ def parallel_pairs(
         other = codes[target if source == "en" else source]
         pairs = [(row["english"], row["sentence"]) for row in load(where, split=split or default) if row["lang"] == other]
         if source != "en": pairs = [pair[::-1] for pair in pairs]
+    elif name in _TRANSLATED:
+        ours, theirs = (load(where, language, split or default) for language in (source, target))
+        if name == "paws-x": # rows that nobody translated are not there
+            by_id = {row["id"]: row for row in theirs}
+            ours, theirs = zip(*((row, by_id[row["id"]]) for row in ours if row["id"] in by_id))
+        pairs = list(dict.fromkeys((a[c], b[c]) for a, b in zip(ours, theirs, strict=True) for c in _TRANSLATED[name]))
     else:
         pairs = [(row[codes[source]], row[codes[target]]) for row in load(where, split=split or default, columns=[codes[source], codes[target]])]
     return [pair for pair in pairs if pair[0] and pair[1]]

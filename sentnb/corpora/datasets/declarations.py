@@ -46,7 +46,7 @@ class Dataset:
         if split not in known: raise ValueError(f"{self.name}: split={split!r}, expected one of {', '.join(known)}")
         return config, split
 
-# %% ../../../nbs/api/03_corpora_declarations.ipynb #3007f672
+# %% ../../../nbs/api/03_corpora_declarations.ipynb #9addedf6
 DATASETS: dict[str, Dataset] = {}
 
 def _declare(name, note, licence, citation, homepage, splits=("train",), columns=("text", "label"), configs=("default",), **rest):
@@ -141,6 +141,9 @@ _declare("retrieval/cranfield", "aerodynamics abstracts, queries, judgements", "
 _xquad = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 _declare("retrieval/xquad", "XQuAD as passage retrieval, the same ids in 12 languages", "CC BY-SA 4.0", "Artetxe et al. 2020", "https://github.com/deepmind/xquad",
          {**{f"corpus-{l}": ("corpus",) for l in _xquad}, **{f"queries-{l}": ("queries",) for l in _xquad}, "qrels": ("test",)}, _beir)
+_declare("mteb/nq", "Natural Questions as BEIR has it: questions to a search engine, 2.7 million passages of Wikipedia", "CC BY-SA 3.0", "Kwiatkowski et al. 2019; Thakur et al. 2021",
+         "https://github.com/beir-cellar/beir", {"corpus": ("corpus",), "queries": ("queries",), "default": ("test",)}, {**_beir, "default": _beir["qrels"]},
+         hub_id="mteb/nq", revision="b774495ed302d8c44a3a7ea25c90dbce03968f31")
 
 for _name, _note, _licence, _citation, _splits, _columns in (
         ("caltech60", "images of 60 classes", "CC BY 4.0", "Li et al. 2022", ("train", "test"), ("image", "label", "label_name")),

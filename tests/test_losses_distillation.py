@@ -1,0 +1,52 @@
+"losses.distillation against NumPy in float64, and what it refuses."
+import numpy as np
+import pytest
+import torch
+
+from sentnb.losses import vector_distance
+
+
+def reference(student, teacher, normalise):
+    if normalise: student, teacher = (x/np.linalg.norm(x, axis=1, keepdims=True) for x in (student, teacher))
+    return np.mean(np.sum((student - teacher)**2, axis=1))
+
+
+@pytest.mark.parametrize("normalise", (True, False))
+@pytest.mark.parametrize("n, d", ((1, 1), (1, 7), (33, 192)))
+def test_against_numpy(n, d, normalise):
+    rng = np.random.default_rng(n + d)
+    student, teacher = rng.normal(size=(n, d)), rng.normal(size=(n, d))
+    expected = reference(student, teacher, normalise)
+    assert float(vector_distance(torch.from_numpy(student), torch.from_numpy(teacher), normalise)) == pytest.approx(expected, rel=1e-12)
+    single = vector_distance(torch.from_numpy(student).float(), torch.from_numpy(teacher).float(), normalise)
+    assert single.dtype == torch.float32 and float(single) == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients():
+    torch.manual_seed(0)
+    student, teacher = torch.randn(4, 3, dtype=torch.float64, requires_grad=True), torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    for normalise in (True, False): assert torch.autograd.gradcheck(lambda x: vector_distance(x, teacher, normalise), (student,))
+    vector_distance(student, teacher).backward()
+    assert teacher.grad is None
+    assert (student.grad*student).sum(1).abs().max() < 1e-12, "no gradient along a vector: its length does not count"
+
+
+def test_float32_inside_autocast():
+    x, y = torch.randn(5, 8), torch.randn(5, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16): inside = vector_distance(x, y)
+    assert inside.dtype == torch.float32 and inside == vector_distance(x, y)
+
+
+GOOD = torch.ones(2, 3)
+@pytest.mark.parametrize("student, teacher, error, message", [
+    (GOOD, GOOD[:1], ValueError, r"student has shape \[2, 3\], teacher \[1, 3\]"),
+    (GOOD[0], GOOD[0], ValueError, "rows, dimensions"),
+    (GOOD[:0], GOOD[:0], ValueError, "no rows"),
+    (GOOD, torch.tensor([[1., 0, 0], [0, 0, 0]]), ValueError, "teacher, row 1: a vector of length 0"),
+    (GOOD, GOOD.long(), TypeError, "teacher is torch.int64"),
+    (GOOD.numpy(), GOOD, TypeError, "student is ndarray"),
+    (torch.tensor([[1., 1, 1], [1, torch.nan, 1]]), GOOD, FloatingPointError, "student, row 1"),
+    (GOOD, GOOD*torch.inf, FloatingPointError, "teacher, row 0"),
+])
+def test_refused(student, teacher, error, message):
+    with pytest.raises(error, match=message): vector_distance(student, teacher)
