@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VIEWS', 'pair_view', 'same_view', 'perturbed_view', 'span_view', 'masked_view', 'single_view', 'Stage',
-           'batch_indices', 'learning_rate_at', 'fit', 'average_weights']
+           'batch_indices', 'learning_rate_at', 'fit', 'average_weights', 'TimeIsUp', 'Branch']
 
-# %% ../nbs/api/08_training.ipynb #0862efa4
+# %% ../nbs/api/08_training.ipynb #3ae71d5d
 import contextlib, copy, dataclasses, functools, hashlib, json, math, random, time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from . import augmenters
-from .core import derive_seed, fingerprint, replacing
+from .core import derive_seed, fingerprint, replacing, write_atomic
 from .losses.contrastive import gather, info_nce
 from .losses.distillation import vector_distance
 
@@ -365,3 +365,59 @@ def average_weights(
     average = copy.deepcopy(encoders[0])
     average.load_state_dict({k: torch.stack([s[k].double() for s in states]).mean(0).to(states[0][k].dtype) for k in states[0]})
     return average
+
+# %% ../nbs/api/08_training.ipynb #a38d6769
+class TimeIsUp(RuntimeError): "Not an error: the time given is over, what is trained is kept, and the same command again goes on from there."
+
+def _weights_digest(model: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+@dataclasses.dataclass
+class Branch:
+    "An encoder, what identifies it, and where it and all that grows from it are kept."
+    encoder: Any
+    key: str # of all that made it
+    store: Path # its folder and those of its branches are in here
+    folder: Path|None = None # its checkpoints; None: nothing was trained, it is a root or an average
+    history: list = dataclasses.field(default_factory=list) # of its last stage, as `fit` gives it
+    seconds: float = 0. # of training, from the root on
+
+    @classmethod
+    def root(cls,
+        encoder, # as it is now; it is not changed
+        store: str|Path, # a folder for all branches of an experiment
+    ) -> "Branch":
+        "The beginning of a tree; its key is of the weights themselves."
+        return cls(encoder, fingerprint([_plain(encoder.settings()), _weights_digest(encoder)]), Path(store))
+
+    @classmethod
+    def average(cls,
+        branches: Sequence["Branch"], # of one architecture
+    ) -> "Branch":
+        "The uniform average of their weights (`average_weights`)."
+        return cls(average_weights([b.encoder for b in branches]), fingerprint([b.key for b in branches]), branches[0].store, seconds=sum(b.seconds for b in branches))
+
+    def grow(self,
+        name: str, # decides the seed of the stage, and is the readable part of the folder's name
+        stage: Stage,
+        seed: int=0,
+        until: float|None=None, # of time.monotonic(): begin no further piece; None: to the end
+        piece_steps: int=50, # steps between looks at the clock
+        **options, # of fit: dev, eval_every, mixed_precision, weight_decay, ...
+    ) -> "Branch":
+        "A copy of the encoder, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has passed."
+        decides = {k: v for k, v in options.items() if k in ("mixed_precision", "weight_decay", "max_grad_norm") or (k == "eval_every" and stage.keep == "best")}
+        key = fingerprint([self.key, name, stage.settings(), seed, decides])
+        folder, encoder = self.store/f"{name}-{key[:8]}", copy.deepcopy(self.encoder)
+        go_on, log = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), **options), folder/"seconds.json"
+        history, seconds = go_on(stop_after=0), json.loads(log.read_text()) if log.exists() else 0.
+        while len(history) < stage.steps:
+            if until is not None and time.monotonic() >= until: raise TimeIsUp(f"the time is over; {name} stands at {len(history)} of {stage.steps} steps. The same command again goes on from there")
+            began = time.perf_counter()
+            history = go_on(stop_after=None if until is None else piece_steps)
+            write_atomic(log, json.dumps(seconds := round(seconds + time.perf_counter() - began, 1)))
+        return Branch(encoder, key, self.store, folder, history, self.seconds + seconds)

@@ -14,7 +14,7 @@ from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel, PixelConfig,
 from sentnb.encoders.text import small_text_encoder, train_wordpiece
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
-from sentnb.training import Stage, average_weights, batch_indices, fit, learning_rate_at
+from sentnb.training import Branch, Stage, TimeIsUp, average_weights, batch_indices, fit, learning_rate_at
 
 WORDS = "red green blue old new big small cold warm quiet".split()
 PAIRS = [(f"{a} {b}", f"{b} and {a}") for a in WORDS for b in WORDS if a < b]
@@ -701,3 +701,32 @@ def test_average_weights(tmp_path):
     for wrong in ([tiny(), tiny(num_hidden_layers=2)], [tiny(), tiny(hidden_size=32)]):
         with pytest.raises(ValueError, match="not of one architecture"): average_weights(wrong)
     with pytest.raises(ValueError, match="no encoders"): average_weights([])
+
+
+# --- branches ---
+
+def test_a_branch_is_trained_once_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    stage, options = one_stage(steps=9), dict(seed=3, show_progress=False)
+    whole = Branch.root(tiny(), tmp_path/"whole").grow("A", stage, **options)
+    root = Branch.root(tiny(), tmp_path/"pieces")
+    before = {k: v.clone() for k, v in root.encoder.state_dict().items()}
+    clock = iter([0., 1., 2., 3.])   # two pieces, then the time is over
+    monkeypatch.setattr(training.time, "monotonic", lambda: next(clock))
+    with pytest.raises(TimeIsUp, match="A stands at 8 of 9 steps"): root.grow("A", stage, until=2., piece_steps=4, **options)
+    monkeypatch.undo()
+    resumed = root.grow("A", stage, **options)
+    assert resumed.key == whole.key and resumed.history == whole.history and same(resumed.encoder.state_dict(), whole.encoder.state_dict())
+    assert same(root.encoder.state_dict(), before), "the parent stays as it is"
+    monkeypatch.setattr(training, "info_nce", None)   # no step is taken any more
+    again = root.grow("A", stage, until=0., **options)
+    assert again.history == whole.history and same(again.encoder.state_dict(), whole.encoder.state_dict()) and again.seconds == resumed.seconds > 0
+
+
+def test_a_branch_is_known_by_all_that_made_it(tmp_path):
+    root, stage = Branch.root(tiny(), tmp_path), one_stage(steps=1)
+    keys = [branch.key for branch in (root, Branch.root(tiny(1), tmp_path), Branch.root(tiny(dropout=0.), tmp_path))]
+    def grown(parent=root, name="A", stage=stage, **options): return parent.grow(name, stage, show_progress=False, **options)
+    first = grown()
+    keys += [branch.key for branch in (first, grown(name="B"), grown(seed=1), grown(stage=dataclasses.replace(stage, learning_rate=.1)), grown(weight_decay=.1), grown(first), Branch.average([first, root]))]
+    assert len(set(keys)) == len(keys)
+    assert grown(save_every=7).key == first.key, "how often it is saved decides nothing"
