@@ -1,5 +1,5 @@
 "Declared data sets: declarations, the two places they resolve to, views, and what may not be trained on."
-import json, os, random, subprocess, sys, textwrap
+import dataclasses, json, os, random, subprocess, sys, textwrap
 
 import pyarrow, pyarrow.parquet
 import pytest
@@ -121,6 +121,17 @@ def test_labels_of_the_hub_become_names(monkeypatch):
     FakeHub(monkeypatch, [dict(premise="a", hypothesis=h, label=label) for h, label in (("b", 0), ("c", -1), ("d", 2))], label=["entailment", "neutral", "contradiction"])
     rows = corpora.load("nli/snli", split="test")
     assert [(row["hypothesis"], row["label"]) for row in rows] == [("b", "entailment"), ("d", "contradiction")]
+
+
+def test_documents_of_the_hub_are_read_in_batches(monkeypatch):
+    monkeypatch.delenv("SENTNB_HUB", raising=False)
+    texts = [f"document {i}" for i in range(600)]
+    hub = FakeHub(monkeypatch, [dict(id=str(i), title="", url="", text=text, n_paragraphs=1) for i, text in enumerate(texts)])
+    wikipedia = dataclasses.replace(module.DATASETS["text/wikipedia_en_2015"], hub_id="somebody/wikipedia")
+    monkeypatch.setitem(module.DATASETS, "text/wikipedia_en_2015", wikipedia)
+    with pytest.raises(FileNotFoundError, match="unpinned"): corpora.documents("text/wikipedia_en_2015")
+    stream = corpora.documents("text/wikipedia_en_2015", revision="f" * 40)
+    assert iter(stream) is stream and list(stream) == texts and len(hub.asked) == 1 and hub.asked[0][1]["revision"] == "f" * 40
 
 
 def test_unpinned_sets_refuse_the_hub(monkeypatch):

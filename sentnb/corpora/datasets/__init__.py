@@ -23,7 +23,7 @@ from .texts import (RUN, blocks, count_words, decontaminate, join_sentences, mat
 _all_ = ["DATASETS", "FAMILIES", "LANGUAGES", "RUN", "Dataset", "blocks", "count_words", "declared", "decontaminate", "describe", "join_sentences",
          "matches", "normalise", "pieces", "remove_banned", "split_sentences"]
 
-# %% ../../../nbs/api/03_corpora.ipynb #5a9e9dae
+# %% ../../../nbs/api/03_corpora.ipynb #6ac07067
 def hub_dir() -> Path|None:
     "The local mirror that `SENTNB_HUB` names (a relative path: from here, else from the project), or None; FileNotFoundError if it is not there."
     named = os.environ.get("SENTNB_HUB")
@@ -62,7 +62,7 @@ def _from_mirror(dataset: Dataset, folder: Path, config: str, split: str, column
         table = datasets.load_dataset(str(folder), None if config == "default" else config, split=split, cache_dir=cache)
         return _rows(dataset, config, table, columns)
 
-def _from_hub(dataset: Dataset, config: str, split: str, revision: str|None, columns: list[str]|None) -> list[dict]:
+def _open_hub(dataset: Dataset, config: str, split: str, revision: str|None): # a datasets.Dataset
     revision, set_it = revision or dataset.revision, f"set SENTNB_HUB to a folder that holds {dataset.name}"
     if dataset.hub_id is None: raise FileNotFoundError(f"{dataset.name} is in no mirror and not on the Hub in this form: {set_it} ({dataset.homepage})")
     if revision is None: raise FileNotFoundError(f"{dataset.name} is unpinned: give revision=, a commit of {dataset.hub_id}, or {set_it}")
@@ -76,7 +76,7 @@ def _from_hub(dataset: Dataset, config: str, split: str, revision: str|None, col
         raise FileNotFoundError(f"{dataset.name}: {dataset.hub_id} at {revision[:7]} cannot be had from the Hub ({reason}); {set_it}") from None
     if offline and not all(revision in file["filename"] for file in table.cache_files):
         raise FileNotFoundError(f"{dataset.name}: the offline cache holds another revision than {revision}; {set_it}")
-    return _rows(dataset, config, table, columns)
+    return table
 
 def _rows(dataset: Dataset, config: str, table, columns: list[str]|None) -> list[dict]:
     _check_columns(dataset, config, table.column_names, columns)
@@ -102,7 +102,7 @@ def load(
     config, split = dataset.resolve(config, split)
     mirror = hub_dir()
     if mirror and (mirror/name).is_dir(): return _from_mirror(dataset, mirror/name, config, split, columns)
-    return _from_hub(dataset, config, split, revision, columns)
+    return _rows(dataset, config, _open_hub(dataset, config, split, revision), columns)
 
 def fingerprint(
     name: str, # "<org>/<name>"
@@ -148,7 +148,7 @@ def identity(
     files = _parquet_files(mirror/name, config, split)
     return short_fingerprint([name, config, split, *(map(file_sha256, files) if files else [rows_sha256(load(name, config, split))])])
 
-# %% ../../../nbs/api/03_corpora.ipynb #c14735f6
+# %% ../../../nbs/api/03_corpora.ipynb #95122867
 STS = {**{f"STS{year}": f"mteb/sts{year}-sts" for year in range(12, 17)}, "STS-B": "mteb/stsb_multi_mt", "SICK-R": "sick2014/sick"}
 
 def sts_rows(
@@ -308,13 +308,16 @@ def parallel_pairs(
 def documents(
     name: str = "text/wikipedia_en_2015", # a set with a `text` column
     split: str = "train",
+    revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> Iterator[str]: # paragraphs are separated by a blank line
-    "Whole documents one after another, for spans; a mirror's parquet is streamed."
+    "Whole documents one after another, for spans and for pre-training; read in batches, for a Wikipedia does not fit into memory."
     dataset = declared(name)
     config, split = dataset.resolve(None, split)
     if "text" not in dataset.columns_of(config): raise ValueError(f"{name} has no `text`; expected a set of documents, e.g. text/wikipedia_en_2015")
     mirror = hub_dir()
-    files = _parquet_files(mirror/name, config, split) if mirror and (mirror/name).is_dir() else []
-    if not files: return (row["text"] for row in load(name, config, split, ["text"]))
+    if not (mirror and (mirror/name).is_dir()):
+        table = _open_hub(dataset, config, split, revision).select_columns(["text"])
+        return (text for batch in table.iter(256) for text in batch["text"])
+    if not (files := _parquet_files(mirror/name, config, split)): return (row["text"] for row in load(name, config, split, ["text"]))
     import pyarrow.parquet as parquet
     return (text for file in files for batch in parquet.ParquetFile(file).iter_batches(256, columns=["text"]) for text in batch["text"].to_pylist())
