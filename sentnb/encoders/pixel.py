@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PixelConfig', 'sincos_positions', 'PixelLayer', 'PixelEncoder']
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #5ff7c8c7
-import dataclasses, json
+# %% ../../nbs/api/07_encoders_pixel.ipynb #c03feed0
+import contextlib, dataclasses, json
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +70,7 @@ def sincos_positions(
         halves += [np.sin(angle), np.cos(angle)]
     return torch.from_numpy(np.concatenate([np.zeros((1, d)), np.concatenate(halves, axis=1)]).astype(np.float32))
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #9643a0aa
+# %% ../../nbs/api/07_encoders_pixel.ipynb #1e8fb19f
 def _module(**children: nn.Module) -> nn.Module:
     "A module that only names its children, as the nested names of PIXEL's state dict ask for."
     module = nn.Module()
@@ -98,7 +98,10 @@ class PixelLayer(nn.Module):
         n, s, d = x.shape
         h, a = self.layernorm_before(x), self.attention.attention
         q, k, v = (f(h).view(n, s, self.heads, -1).transpose(1, 2) for f in (a.query, a.key, a.value))
-        h = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.)
+        slow = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")   # a CPU's fused attention takes three times as long backwards in half precision
+        if slow: q, k, v = q.float(), k.float(), v.float()
+        with torch.autocast("cpu", enabled=False) if slow else contextlib.nullcontext():
+            h = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.)
         h = self.attention.output.dense(h.transpose(1, 2).reshape(n, s, d))
         x = x + F.dropout(h, self.dropout, self.training)
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))

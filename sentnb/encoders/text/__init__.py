@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['POOLINGS', 'TextEncoder', 'small_text_encoder', 'MaskedLanguageModel', 'SPECIAL_TOKENS', 'train_wordpiece']
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #c37d410d
-import json, os, random
+# %% ../../../nbs/api/07c_encoders_text.ipynb #75430040
+import contextlib, json, os, random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel
 
 from ...core import derive_seed, fingerprint
@@ -28,8 +29,12 @@ from ...losses.reconstruction import masked_token_loss
 
 _all_ = ["SPECIAL_TOKENS", "train_wordpiece"]
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #ae758cde
+# %% ../../../nbs/api/07c_encoders_text.ipynb #30ca797a
 POOLINGS = ("mean", "cls", "first_last", "embedding_last")
+
+def _attention(device: torch.device): # a context
+    "By plain products where a CPU computes in half precision: the backward pass of its fused attention takes three times as long there."
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" and torch.is_autocast_enabled("cpu") else contextlib.nullcontext()
 
 def _positions(model: nn.Module) -> int|None:
     "How many tokens the model has places for; RoBERTa's kind loses those up to the padding's own."
@@ -118,7 +123,7 @@ class TextEncoder(Encodes, nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]: # [n, s, d] and the mask bool [n, s]
         "States of the last layer, or the mean of two layers where the pooling is of two."
         first = dict(first_last=1, embedding_last=0).get(self.pooling)
-        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **({} if first is None else dict(output_hidden_states=True)))
+        with _attention(input_ids.device): out = self.model(input_ids=input_ids, attention_mask=attention_mask, **({} if first is None else dict(output_hidden_states=True)))
         states = out.last_hidden_state if first is None else (out.hidden_states[first] + out.hidden_states[-1])/2
         return states, attention_mask.bool()
 
@@ -228,7 +233,7 @@ def _encoder(cls, model: nn.Module, tokenizer, notes: dict, folder: Path, poolin
 
 TextEncoder.from_pretrained = classmethod(_from_pretrained)
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #9b7ec376
+# %% ../../../nbs/api/07c_encoders_text.ipynb #84553a08
 class MaskedLanguageModel(nn.Module):
     """BERT's pre-training (section 3.1 of its paper) of a TextEncoder, without the next-sentence task.
 
@@ -293,7 +298,7 @@ class MaskedLanguageModel(nn.Module):
         chosen: torch.Tensor, # bool [n, s], where to predict
     ) -> torch.Tensor: # [m, vocabulary], rows in the order of input_ids[chosen]
         "Scores of all tokens at the m chosen positions."
-        states = self.encoder.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        with _attention(input_ids.device): states = self.encoder.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         return self.decoder(states[chosen])
 
     def forward(self,
