@@ -63,7 +63,7 @@ def find(
         if str(name) in (path.stem, number, number.lstrip("0"), rest): return path
     raise FileNotFoundError(f"there is no experiment {str(name)!r}; there are: {', '.join(path.stem for path in known) or 'none yet'}")
 
-# %% ../nbs/api/11_experiments.ipynb #ebdf2d65
+# %% ../nbs/api/11_experiments.ipynb #704b7cd3
 def parameters(
     path: str|Path, # an experiment notebook
 ) -> dict[str, str]: # name -> default, as it is written in the cell tagged `parameters`
@@ -84,13 +84,16 @@ def _yaml_loader():
 
 def parse_value(
     text: str, # as it is typed after the equals sign
-) -> Any: # int, float, bool, None, str, or a list of them
-    "Read one value; ValueError on anything but a scalar or a list of scalars."
+) -> Any: # int, float, bool, None, str, or lists and dicts of them
+    "Read one value, as YAML writes it in a line; ValueError on anything but scalars, and lists and dicts of them, whose keys are texts."
     import yaml
     try: value = yaml.load(text, Loader=_yaml_loader())
-    except yaml.YAMLError: raise ValueError(f"{text!r} is not a value; lists look like [en, de], text with signs in it like \"'a: b'\"") from None
-    if any(not isinstance(one, (int, float, str, type(None))) for one in (value if isinstance(value, list) else [value])):
-        raise ValueError(f"{text!r} is neither a number, a text, true, false, nor a list of them")
+    except yaml.YAMLError: raise ValueError(f"{text!r} is not a value; lists look like [en, de], dicts like {{steps: 20, batch: 8}}, text with signs in it like \"'a: b'\"") from None
+    def plain(value):
+        if isinstance(value, list): return all(map(plain, value))
+        if isinstance(value, dict): return all(isinstance(key, str) for key in value) and all(map(plain, value.values()))
+        return isinstance(value, (int, float, str, type(None)))
+    if not plain(value): raise ValueError(f"{text!r} is neither a number, a text, true, false, nor a list or dict of them")
     return value
 
 def parse_assignments(

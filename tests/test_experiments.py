@@ -108,7 +108,7 @@ def test_a_dead_kernel_is_reported(tiny, tmp_path):
 @pytest.mark.parametrize("arguments, sentence", [
     (["-P", "step=7"], "has no parameter 'step'; it has: profile, steps, words"),
     (["-P", "steps"], "-P steps: expected name=value"),
-    (["-P", "steps={a: 1}"], "neither a number"),
+    (["-P", "steps={1: a}"], "neither a number"),
     (["-P", "steps=1", "-P", "steps=2"], "given twice"),
     (["-P", "profile=small"], "the profile is given by -p"),
     (["-p", "tiny"], "invalid choice: 'tiny'"),
