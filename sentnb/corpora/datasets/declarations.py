@@ -46,7 +46,7 @@ class Dataset:
         if split not in known: raise ValueError(f"{self.name}: split={split!r}, expected one of {', '.join(known)}")
         return config, split
 
-# %% ../../../nbs/api/03_corpora_declarations.ipynb #9addedf6
+# %% ../../../nbs/api/03_corpora_declarations.ipynb #342c168d
 DATASETS: dict[str, Dataset] = {}
 
 def _declare(name, note, licence, citation, homepage, splits=("train",), columns=("text", "label"), configs=("default",), **rest):
@@ -122,6 +122,8 @@ _declare("paraphrase/paws-x", "adversarial paraphrase pairs in 7 languages (the 
 _article = ("id", "title", "url", "text", "n_paragraphs")
 _declare("text/wikipedia_en_2015", "English Wikipedia articles of 2015, cleaned, paragraphs kept", "CC BY-SA 3.0", "Wikipedia contributors", "https://en.wikipedia.org",
          ("train", "extra", "validation"), _article)
+_declare("wikimedia/wikipedia", "English Wikipedia of November 2023, cleaned; PIXEL read an earlier one, and a corpus of books", "CC BY-SA 3.0; GFDL", "Wikipedia contributors",
+         "https://en.wikipedia.org", columns=("id", "url", "title", "text"), hub_id="wikimedia/wikipedia", revision="b04c8d1ceb2f5cd4588862100d08de323dccfbaa", hub_config="20231101.en")
 _declare("text/wikinews_en", "English Wikinews articles, cleaned, paragraphs kept", "CC BY 2.5", "Wikinews contributors", "https://en.wikinews.org", columns=_article)
 _declare("text/wikipedia_en_sentences", "300k single sentences of English Wikipedia", "CC BY-SA 3.0", "Wikipedia contributors", "https://en.wikipedia.org", columns=("text", "page_id"))
 
