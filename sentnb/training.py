@@ -197,7 +197,7 @@ def learning_rate_at(
     if step < stage.warmup_steps: return stage.learning_rate*(step + 1)/stage.warmup_steps
     return stage.learning_rate*(stage.steps - step)/max(1, stage.steps - stage.warmup_steps)
 
-# %% ../nbs/api/08_training.ipynb #37d73b7f
+# %% ../nbs/api/08_training.ipynb #12746fc0
 def _plain(value: Any) -> Any:
     "As JSON gives it back, so that a resumed run compares equal; NumPy's scalars become Python's."
     return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v)))
@@ -229,6 +229,7 @@ def _accelerator(device: torch.device, mixed_precision: str) -> Accelerator:
 
 def _check_fit(encoder, stages: Sequence[Stage], dev, processes: int, **counts: int|None) -> None:
     if not stages: raise ValueError("fit got no stages")
+    if torch.is_autocast_enabled(encoder.device.type): raise RuntimeError("fit was called within torch.autocast, which keeps copies of the weights until its end: every step would see those of the first; call it outside, with mixed_precision=")
     for name, value in counts.items():
         if value is not None and value < (name != "stop_after"): raise ValueError(f"{name}={value}: expected at least {int(name != 'stop_after')}")
     if counts["eval_every"] and not dev: raise ValueError(f"eval_every={counts['eval_every']} without dev: there is nothing to evaluate")

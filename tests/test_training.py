@@ -573,6 +573,10 @@ def test_runs_that_cannot_be(stages, options, message, tmp_path):
     assert not (tmp_path/"run"/"state.safetensors").exists()
 
 
+def test_autocast_around_a_run_is_refused(tmp_path):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="within torch.autocast"): quick(tiny(), [one_stage()], tmp_path/"run")
+
+
 def test_scrolled_strips_are_refused(tmp_path):
     with pytest.raises(ValueError, match="long='scroll'"): quick(tiny(render=RenderConfig(strategy="words", max_patches=16, long="scroll")), [one_stage()], tmp_path)
 
