@@ -367,7 +367,7 @@ def average_weights(
     average.load_state_dict({k: torch.stack([s[k].double() for s in states]).mean(0).to(states[0][k].dtype) for k in states[0]})
     return average
 
-# %% ../nbs/api/08_training.ipynb #a38d6769
+# %% ../nbs/api/08_training.ipynb #ee8e238c
 class TimeIsUp(RuntimeError): "Not an error: the time given is over, what is trained is kept, and the same command again goes on from there."
 
 def _weights_digest(model: torch.nn.Module) -> str:
@@ -420,5 +420,5 @@ class Branch:
             if until is not None and time.monotonic() >= until: raise TimeIsUp(f"the time is over; {name} stands at {len(history)} of {stage.steps} steps. The same command again goes on from there")
             began = time.perf_counter()
             history = go_on(stop_after=None if until is None else piece_steps)
-            write_atomic(log, json.dumps(seconds := round(seconds + time.perf_counter() - began, 1)))
+            write_atomic(log, json.dumps(seconds := round(seconds + time.perf_counter() - began, 3)))
         return Branch(encoder, key, self.store, folder, history, self.seconds + seconds)
