@@ -6,7 +6,7 @@
 __all__ = ['VIEWS', 'pair_view', 'same_view', 'perturbed_view', 'span_view', 'masked_view', 'single_view', 'Stage',
            'batch_indices', 'learning_rate_at', 'fit', 'average_weights', 'TimeIsUp', 'Branch']
 
-# %% ../nbs/api/08_training.ipynb #3ae71d5d
+# %% ../nbs/api/08_training.ipynb #800b82e5
 import contextlib, copy, dataclasses, functools, hashlib, json, math, random, time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +26,7 @@ from . import augmenters
 from .core import derive_seed, fingerprint, replacing, write_atomic
 from .losses.contrastive import gather, info_nce
 from .losses.distillation import vector_distance
+from .results import code_state
 
 # %% ../nbs/api/08_training.ipynb #e40b7cd9
 def pair_view(example, rng: random.Random) -> tuple[str, str]:
@@ -367,7 +368,7 @@ def average_weights(
     average.load_state_dict({k: torch.stack([s[k].double() for s in states]).mean(0).to(states[0][k].dtype) for k in states[0]})
     return average
 
-# %% ../nbs/api/08_training.ipynb #ee8e238c
+# %% ../nbs/api/08_training.ipynb #343b3847
 class TimeIsUp(RuntimeError): "Not an error: the time given is over, what is trained is kept, and the same command again goes on from there."
 
 def _weights_digest(model: torch.nn.Module) -> str:
@@ -386,6 +387,7 @@ class Branch:
     folder: Path|None = None # its checkpoints; None: nothing was trained, it is a root or an average
     history: list = dataclasses.field(default_factory=list) # of its last stage, as `fit` gives it
     seconds: float = 0. # of training, from the root on
+    commits: tuple[str, ...] = () # of the checkout, while it and what it grew from were trained; "+" where files differed from the commit
 
     @classmethod
     def root(cls,
@@ -400,7 +402,8 @@ class Branch:
         branches: Sequence["Branch"], # of one architecture
     ) -> "Branch":
         "The uniform average of their weights (`average_weights`)."
-        return cls(average_weights([b.encoder for b in branches]), fingerprint([b.key for b in branches]), branches[0].store, seconds=sum(b.seconds for b in branches))
+        return cls(average_weights([b.encoder for b in branches]), fingerprint([b.key for b in branches]), branches[0].store,
+                   seconds=sum(b.seconds for b in branches), commits=tuple(dict.fromkeys(c for b in branches for c in b.commits)))
 
     def grow(self,
         name: str, # decides the seed of the stage, and is the readable part of the folder's name
@@ -414,11 +417,12 @@ class Branch:
         decides = {k: v for k, v in options.items() if k in ("mixed_precision", "weight_decay", "max_grad_norm") or (k == "eval_every" and stage.keep == "best")}
         key = fingerprint([self.key, name, stage.settings(), seed, decides])
         folder, encoder = self.store/f"{name}-{key[:8]}", copy.deepcopy(self.encoder)
-        go_on, log = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), **options), folder/"seconds.json"
-        history, seconds = go_on(stop_after=0), json.loads(log.read_text()) if log.exists() else 0.
+        go_on, log = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), **options), folder/"pieces.json"
+        history, pieces = go_on(stop_after=0), json.loads(log.read_text()) if log.exists() else []
         while len(history) < stage.steps:
             if until is not None and time.monotonic() >= until: raise TimeIsUp(f"the time is over; {name} stands at {len(history)} of {stage.steps} steps. The same command again goes on from there")
-            began = time.perf_counter()
+            began, code, done = time.perf_counter(), code_state(), len(history)
             history = go_on(stop_after=None if until is None else piece_steps)
-            write_atomic(log, json.dumps(seconds := round(seconds + time.perf_counter() - began, 3)))
-        return Branch(encoder, key, self.store, folder, history, self.seconds + seconds)
+            pieces.append(dict(steps=len(history) - done, seconds=round(time.perf_counter() - began, 3), commit=f"{code['commit']}{'+'*bool(code['dirty'])}"))
+            write_atomic(log, json.dumps(pieces))
+        return Branch(encoder, key, self.store, folder, history, self.seconds + sum(piece["seconds"] for piece in pieces), tuple(dict.fromkeys([*self.commits, *(piece["commit"] for piece in pieces)])))

@@ -723,7 +723,9 @@ def test_a_branch_is_trained_once_and_goes_on_where_it_was_interrupted(tmp_path,
     assert same(root.encoder.state_dict(), before), "the parent stays as it is"
     monkeypatch.setattr(training, "info_nce", None)   # no step is taken any more
     again = root.grow("A", stage, until=0., **options)
-    assert again.history == whole.history and same(again.encoder.state_dict(), whole.encoder.state_dict()) and again.seconds == resumed.seconds > 0
+    assert again.history == whole.history and same(again.encoder.state_dict(), whole.encoder.state_dict()) and again.seconds == resumed.seconds > 0 and again.commits == resumed.commits
+    pieces = json.loads((resumed.folder/"pieces.json").read_text())
+    assert [piece["steps"] for piece in pieces] == [4, 4, 1] and {piece["commit"] for piece in pieces} == set(resumed.commits)
 
 
 def test_a_branch_is_known_by_all_that_made_it(tmp_path):
