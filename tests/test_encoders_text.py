@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel, RobertaConfig, RobertaForMaskedLM, RobertaModel
+from transformers import (AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, ByT5Tokenizer, CanineConfig, CanineModel, CanineTokenizer,
+    RobertaConfig, RobertaForMaskedLM, RobertaModel, T5Config, T5ForConditionalGeneration)
 
 from sentnb.encoders import MaskedLanguageModel, PixelConfig, PixelEncoder, TextEncoder
-from sentnb.encoders.text import POOLINGS, SPECIAL_TOKENS, small_text_encoder, train_wordpiece
+from sentnb.encoders.text import POOLINGS, SPECIAL_TOKENS, byte_tokenizer, small_text_encoder, train_characters, train_wordpiece
 from sentnb.encoders.text.wordpiece import without_surrogates
+from sentnb.training import Stage, fit
 
 WORDS = "the a cat dog child sings sleeps plays on in under old small sofa garden table чашка кошка спит на диване é naïve".split()
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=2 + i % 9)) for i in range(200)] + ["猫在睡觉。", "A cat."]*5
@@ -425,3 +427,86 @@ def test_the_package_gathers_its_encoders_and_stays_light(python):
     import sentnb.encoders
     assert sentnb.encoders.pixel.PixelEncoder is PixelEncoder
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"): sentnb.encoders.Nothing
+
+
+# characters and bytes
+
+@pytest.mark.parametrize("make", [lambda texts: train_characters(texts, 60), lambda texts: byte_tokenizer()], ids=["characters", "bytes"])
+def test_characters_and_bytes_are_tokenisers_like_the_others(make, tmp_path):
+    tokenizer = make(TEXTS)
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3, 4] and sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
+    assert make(iter(TEXTS)).get_vocab() == tokenizer.get_vocab()
+    ids = tokenizer("The OLD кошка. 猫", return_attention_mask=False)["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "the old кошка. 猫" and (ids[0], ids[-1]) == (2, 3) and 1 not in ids
+    encoder = _tiny(tokenizer)
+    MaskedLanguageModel(encoder).save_pretrained(tmp_path/"m")
+    again = TextEncoder.from_pretrained(tmp_path/"m")
+    assert again.settings() == encoder.settings() and again.token_ids(TEXTS[:5] + ["", "\ud800 lone", "a\0b\n"]) == encoder.token_ids(TEXTS[:5] + ["", "\ud800 lone", "a\0b\n"])
+    np.testing.assert_array_equal(again.encode(TEXTS[:9]), encoder.encode(TEXTS[:9]))
+
+
+def test_a_character_is_a_token_and_a_byte_is_one():
+    characters, octets = train_characters(["abc ab a äß"], vocab_size=9), byte_tokenizer()
+    assert set(characters.get_vocab()) == {*SPECIAL_TOKENS, "a", "b", " ", "c"}, "the most frequent four; of equal ones the first"
+    assert characters.tokenize("a ä b") == ["a", " ", "[UNK]", " ", "b"]
+    assert len(octets) == 261 and all(len(octets.tokenize(text)) == len(text.encode()) for text in ("a cat", "ß", "кошка", "猫", "🙂 "))
+    assert octets.tokenize("A") == octets.tokenize("a") and byte_tokenizer(lowercase=False).tokenize("A") != octets.tokenize("a")
+    assert octets("a[MASK]b")["input_ids"][2] == 4
+    # one typo: all the tokens of a word, or one of them
+    assert octets.tokenize("nai\u0308ve") == octets.tokenize("naïve")
+    for wrong, error in ((lambda: train_characters("text"), TypeError), (lambda: train_characters([" ", ""][1:]), ValueError), (lambda: train_characters(["a"], 5), ValueError)):
+        with pytest.raises(error): wrong()
+
+
+# the layouts of the published models: BERT, mBERT, CANINE, ByT5
+
+def _layout(kind, folder):
+    "A tiny checkpoint as its authors' library saves the published one, with all its heads."
+    torch.manual_seed(0)
+    if kind == "bert":
+        train_wordpiece(TEXTS, vocab_size=150, max_alphabet=60).save_pretrained(folder)
+        model = BertForPreTraining(BertConfig(vocab_size=150, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64))
+    elif kind == "canine":
+        CanineTokenizer().save_pretrained(folder)
+        model = CanineModel(CanineConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=2048, num_hash_buckets=2048))
+    else:
+        ByT5Tokenizer().save_pretrained(folder)
+        model = T5ForConditionalGeneration(T5Config(vocab_size=384, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_decoder_layers=1, num_heads=2, feed_forward_proj="gated-gelu", tie_word_embeddings=False))
+    with torch.no_grad():
+        for parameter in model.parameters(): parameter.add_(torch.randn_like(parameter)*.05)   # fresh biases are all zero: one that is not loaded would not be seen
+    model.eval().save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["bert", "canine", "byt5"])
+def test_published_layouts_load_by_name_and_give_what_transformers_gives(kind, tmp_path):
+    model = _layout(kind, tmp_path/"m")
+    encoder = TextEncoder.from_pretrained(tmp_path/"m", dropout=.1)
+    inner = dict(bert=lambda: model.bert, canine=lambda: model, byt5=lambda: model.encoder)[kind]()
+    assert sum(p.numel() for n, p in inner.named_parameters() if not n.startswith("pooler")) == sum(p.numel() for p in encoder.parameters())
+    texts = ["a cat sleeps on the old sofa", "Кошка спит на диване", "猫 🙂", "x", ""]
+    assert encoder.max_length == dict(bert=512, canine=2036, byt5=512)[kind]
+    ids, mask = encoder.collate(texts[:1])
+    if kind != "bert": assert ids[0].tolist() == dict(canine=[0xE000, *map(ord, texts[0]), 0xE001], byt5=[*(b + 3 for b in texts[0].encode()), 1])[kind]
+    room = -ids.shape[1] % 4 + 8 if kind == "canine" else 0   # CANINE folds four characters into one, and drops the last fold
+    with torch.no_grad(): states = inner(torch.nn.functional.pad(ids, (0, room)), attention_mask=torch.nn.functional.pad(mask, (0, room))).last_hidden_state[0, :ids.shape[1]]
+    expected = states.double().mean(0)
+    np.testing.assert_allclose(encoder.encode(texts[:1])[0], (expected/expected.norm()).numpy(), atol=1e-5)
+    vectors = encoder.encode(texts)
+    for text, vector in zip(texts, vectors): np.testing.assert_allclose(encoder.encode([text, "and a longer text beside it, which pads the batch"*3])[0], vector, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["canine", "byt5"])
+def test_published_layouts_train_and_are_saved(kind, tmp_path):
+    _layout(kind, tmp_path/"m")
+    encoder = TextEncoder.from_pretrained(tmp_path/"m", max_length=40, dropout=0.)
+    stage = Stage("visual", TEXTS, view="perturbed:char_swap", steps=3, batch_size=16, learning_rate=1e-3, warmup_steps=1)
+    before = encoder.encode(TEXTS[:5])
+    history = fit(encoder, [stage], tmp_path/"run", show_progress=False)
+    assert len(history) == 3 and history[-1]["loss"] < history[0]["loss"] and not np.allclose(encoder.encode(TEXTS[:5]), before)
+    again = TextEncoder.from_pretrained(tmp_path/"run"/"00-visual")
+    assert again.settings() == encoder.settings() and again.max_length == 40
+    np.testing.assert_allclose(again.encode(TEXTS[:9]), encoder.encode(TEXTS[:9]), atol=1e-6)
+    assert TextEncoder.from_pretrained(tmp_path/"run"/"00-visual", max_length=60).max_length == 60
+    with pytest.raises(ValueError, match="no masked-language-model head|no mask token"): MaskedLanguageModel(encoder)
+    for pooling in POOLINGS: assert np.isfinite(TextEncoder(encoder.model, encoder.tokenizer, pooling).encode(TEXTS[:3])).all()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['save_checkpoint', 'text_folder', 'quiet', 'load_checkpoint']
 
-# %% ../../../nbs/api/07c_encoders_text_checkpoint.ipynb #2550eb50
+# %% ../../../nbs/api/07c_encoders_text_checkpoint.ipynb #0adc6f79
 import contextlib, json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from ...encoding import checkpoint_folder, read_json, writing_folder
@@ -44,7 +44,7 @@ def save_checkpoint(
             (new/file).write_text(json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
     return Path(folder)
 
-# %% ../../../nbs/api/07c_encoders_text_checkpoint.ipynb #caffac7a
+# %% ../../../nbs/api/07c_encoders_text_checkpoint.ipynb #d8af0078
 def text_folder(
     name: str|Path, # a folder, a name in data/checkpoints, or a Hub id
     revision: str|None=None, # of the Hub
@@ -79,9 +79,10 @@ def load_checkpoint(
         try: config = AutoConfig.from_pretrained(folder, **options)
         except (KeyError, ValueError) as error: raise ValueError(f"{name}: its config.json is not understood ({str(error).splitlines()[0]:.200})") from None
         extra = {}
-        if auto is AutoModel and type(config) in AutoModel._model_mapping:
+        if auto is AutoModel:
+            if type(config) in AutoModelForTextEncoding._model_mapping: auto = AutoModelForTextEncoding   # of T5 and its kin the encoder alone
             # BERT's pooler serves its next-sentence task only, and a masked language model is saved without it
-            if "add_pooling_layer" in AutoModel._model_mapping[type(config)].__init__.__code__.co_varnames: extra["add_pooling_layer"] = False
+            if type(config) in auto._model_mapping and "add_pooling_layer" in auto._model_mapping[type(config)].__init__.__code__.co_varnames: extra["add_pooling_layer"] = False
         try: model, info = auto.from_pretrained(folder, config=config, use_safetensors=True, output_loading_info=True, **options, **extra)
         except (SafetensorError, RuntimeError) as error: raise ValueError(f"{name} cannot be read ({str(error)[:600]}); it is broken or does not fit its config.json") from None
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
