@@ -736,3 +736,49 @@ def test_a_branch_is_known_by_all_that_made_it(tmp_path):
     keys += [branch.key for branch in (first, grown(name="B"), grown(seed=1), grown(stage=dataclasses.replace(stage, learning_rate=.1)), grown(weight_decay=.1), grown(first), Branch.average([first, root]))]
     assert len(set(keys)) == len(keys)
     assert grown(save_every=7).key == first.key, "how often it is saved decides nothing"
+
+
+# --- image views: strips changed after they are drawn ---
+
+def image_batch(view, encoder, batch=0, process=0, processes=1):
+    stage = Stage("visual", TEXTS, view=view, batch_size=8)
+    (pixels, num_patches), columns, _ = training._Batches(stage, encoder, seed=0, first=batch, process=process, processes=processes)[0]
+    assert columns == 2
+    return pixels.numpy(), num_patches.numpy()
+
+
+@pytest.mark.parametrize("name", [*augmenters.IMAGE_AUGMENTERS, "crop+blur"])
+def test_an_image_view_changes_the_second_strip_only(name):
+    encoder = tiny(render=RenderConfig(strategy="continuous", max_patches=16))
+    pixels, num_patches = image_batch(f"image:{name}", encoder)
+    plain, lengths = image_batch("same", encoder)
+    assert np.array_equal(pixels[:8], plain[:8]) and np.array_equal(num_patches[:8], lengths[:8])
+    assert (pixels[8:] != plain[8:]).any(axis=(1, 2)).all(), "every second strip is another picture"
+    assert (num_patches[8:] < lengths[8:]).all() if name == "crop" else (num_patches[8:] <= lengths[8:]).all()
+    if name == "vertical_flip":
+        for strip, flipped, n in zip(plain[8:], pixels[8:], lengths[8:]): assert np.array_equal(flipped[:, :16*n], strip[::-1, :16*n])
+    for strip, n in zip(pixels[8:], num_patches[8:]): assert not strip[:, 16*n:16*(n + 1)].any(), "the black patch follows the text"
+
+
+def test_an_image_view_repeats_itself_and_is_the_same_over_processes():
+    encoder = tiny(render=RenderConfig(strategy="continuous", max_patches=16))
+    pixels, num_patches = image_batch("image", encoder)
+    again, lengths = image_batch("image", encoder)
+    assert np.array_equal(pixels, again) and np.array_equal(num_patches, lengths)
+    other, _ = image_batch("image", encoder, batch=1)
+    assert other.shape != pixels.shape or not np.array_equal(other, pixels)
+    width, halves = pixels.shape[2], [image_batch("image", encoder, process=rank, processes=2) for rank in range(2)]
+    for rank, (part, part_lengths) in enumerate(halves):
+        for half in range(2):
+            mine, whole = slice(4*half, 4*half + 4), slice(8*half + 4*rank, 8*half + 4*rank + 4)
+            assert np.array_equal(part_lengths[mine], num_patches[whole]) and np.array_equal(part[mine], pixels[whole, :, :part.shape[2]]) and part.shape[2] <= width
+
+
+def test_an_image_view_trains_a_pixel_encoder_and_nothing_else(tmp_path):
+    stage = Stage("visual", TEXTS, view="image:crop+blur", steps=3, batch_size=8, warmup_steps=1)
+    assert len(quick(tiny(), [stage], tmp_path/"pixel")) == 3
+    tokenizer = train_wordpiece(TEXTS, 60)
+    with pytest.raises(TypeError, match="changes drawn strips; a TextEncoder draws none"):
+        quick(small_text_encoder(tokenizer, hidden_size=16, num_hidden_layers=1, num_attention_heads=2), [dataclasses.replace(stage, max_patches=None)], tmp_path/"text")
+    with pytest.raises(ValueError, match="no augmenter is called char_swap; there are crop"): Stage("visual", TEXTS, view="image:char_swap")
+    with pytest.raises(ValueError, match="takes one str each"): Stage("visual", PAIRS, view="image", batch_size=8)
