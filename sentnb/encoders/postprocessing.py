@@ -97,7 +97,7 @@ class FlowStep(nn.Module):
         x = torch.cat([x[:, :self.half], x[:, self.half:] + self.couple(x[:, :self.half])], 1)
         return x, self.log_scale.sum() + torch.linalg.slogdet(self.mix).logabsdet
 
-# %% ../../nbs/api/07f_encoders_postprocessing.ipynb #4ef14289
+# %% ../../nbs/api/07f_encoders_postprocessing.ipynb #5197a5cf
 class Flow(_Behind):
     "The encoder's vectors through a normalising flow to a standard Gaussian (Li et al. 2020)."
     def __init__(self,
@@ -122,13 +122,12 @@ class Flow(_Behind):
         vectors = _to_fit(encoder, texts)
         if vectors.shape[1] < 2: raise ValueError("vectors of one dimension have no halves to couple")
         if depth < 1 or updates < 0: raise ValueError(f"depth={depth}, updates={updates}: expected at least 1 and 0")
-        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():   # wherever it is called
+        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):   # wherever it is called; the backward pass too
             x = torch.from_numpy(vectors).float()
             torch.manual_seed(derive_seed(seed, "flow"))
             steps = nn.ModuleList(FlowStep(x.shape[1], hidden or x.shape[1]) for _ in range(depth))
             start = x
-            with torch.autocast("cpu", enabled=False):
-                for step in steps: start = step.start_from(start)
+            for step in steps: start = step.start_from(start)
             optimizer, losses = torch.optim.Adam(steps.parameters(), learning_rate), []
             for update in range(updates):
                 z, log_det = _through(steps, x[torch.randint(len(x), (min(batch_size, len(x)),))])
