@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['PixelConfig', 'sincos_positions', 'PixelLayer', 'PixelEncoder']
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #c03feed0
+# %% ../../nbs/api/07_encoders_pixel.ipynb #c64ae54c
 import contextlib, dataclasses, json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from ..encoding import CPU_ROWS, Encodes, checkpoint_folder, evaluating, length_chunks, push_to_hub, read_json, writing_folder
+from ..encoding import CPU_ROWS, Encodes, attend, checkpoint_folder, evaluating, length_chunks, map_layers, push_to_hub, read_json, rejoin, writing_folder
 from ..renderer import RenderConfig, TextRenderer
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #18cac57e
@@ -70,7 +71,7 @@ def sincos_positions(
         halves += [np.sin(angle), np.cos(angle)]
     return torch.from_numpy(np.concatenate([np.zeros((1, d)), np.concatenate(halves, axis=1)]).astype(np.float32))
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #1e8fb19f
+# %% ../../nbs/api/07_encoders_pixel.ipynb #72f3f19f
 def _module(**children: nn.Module) -> nn.Module:
     "A module that only names its children, as the nested names of PIXEL's state dict ask for."
     module = nn.Module()
@@ -94,6 +95,7 @@ class PixelLayer(nn.Module):
     def forward(self,
         x: torch.Tensor, # [n, s, d]
         mask: torch.Tensor, # bool [n, 1, 1, s], True where attended to
+        maps: list|None=None, # the attention map [n, heads, s, s] is appended; None: fused attention, which has none
     ) -> torch.Tensor: # [n, s, d]
         n, s, d = x.shape
         h, a = self.layernorm_before(x), self.attention.attention
@@ -101,13 +103,17 @@ class PixelLayer(nn.Module):
         slow = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")   # a CPU's fused attention takes three times as long backwards in half precision
         if slow: q, k, v = q.float(), k.float(), v.float()
         with torch.autocast("cpu", enabled=False) if slow else contextlib.nullcontext():
-            h = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.)
+            rate = self.attention_dropout if self.training else 0.
+            if maps is None: h = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate)
+            else:
+                h, weights = attend(q, k, v, mask, rate)
+                maps.append(weights)
         h = self.attention.output.dense(h.transpose(1, 2).reshape(n, s, d))
         x = x + F.dropout(h, self.dropout, self.training)
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #61575cab
+# %% ../../nbs/api/07_encoders_pixel.ipynb #5b03c2e8
 class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
@@ -193,20 +199,24 @@ class PixelEncoder(Encodes, nn.Module):
     def transform(self,
         x: torch.Tensor, # [n, s, d], any s of the positions that `patch_states` gives
         mask: torch.Tensor, # bool [n, s], True where attended to
+        maps: dict|None=None, # {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
     ) -> torch.Tensor: # [n, s, d]
         "The layers and the last norm."
-        for layer in self.vit.encoder.layer: x = layer(x, mask[:, None, None])
+        for i, layer in enumerate(self.vit.encoder.layer):
+            if maps is None or i not in maps: x = layer(x, mask[:, None, None])
+            else: x = layer(x, mask[:, None, None], given := []); maps[i], = given
         return self.vit.layernorm(x)
 
     def hidden_states(self,
         pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
         num_patches: torch.Tensor, # int64 [n], text patches, black patch not counted
+        maps: dict|None=None, # {layer: None}: filled with the attention maps of these layers
     ) -> tuple[torch.Tensor, torch.Tensor]: # [n, 1 + p, d] after the last norm, and the mask bool [n, 1 + p]
         "All states of all positions; position 0 is [CLS]."
         if num_patches.shape != (len(pixels),): raise ValueError(f"num_patches of shape {tuple(num_patches.shape)}: expected one number for each of the {len(pixels)} strips")
         x = self.patch_states(pixels)
         mask = torch.arange(x.shape[1], device=pixels.device)[None] <= (num_patches[:, None] + 1).clamp(max=x.shape[1] - 1)
-        return self.transform(x, mask), mask
+        return self.transform(x, mask, maps), mask
 
     def pool(self,
         states: torch.Tensor, # [n, 1 + p, d]
@@ -227,17 +237,21 @@ class PixelEncoder(Encodes, nn.Module):
         pixels: torch.Tensor, # uint8 [n, 16, 16p]
         num_patches: torch.Tensor, # int64 [n]
         head: str="drop", # "keep" in training when there is one
-    ) -> torch.Tensor: # [n, d], not normalised
-        "Embeddings of strips. Rows of similar length are computed together, which changes no row's value beyond rounding."
+        attention_layers: Sequence[int]|None=None, # give the attention maps of these layers as well; 0 is the first
+    ) -> torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]: # [n, d], not normalised; with maps: these too, [n, heads, s, s] a layer asked for, and the mask bool [n, s]
+        """Embeddings of strips. Rows of similar length are computed together, which changes no row's value beyond rounding.
+
+        The s places of a map are [CLS], the patches, and the black one at the end; it is 0 past those of the row's neighbours in length."""
         lengths = num_patches.cpu(); patch = self.config.patch_size
         chunks = length_chunks(lengths) if pixels.device.type == "cpu" else [torch.arange(len(lengths))]
         parts = []
         for rows in chunks:
             p = min(int(lengths[rows].max()) + 1, pixels.shape[2]//patch)
             rows = rows.to(pixels.device)
-            parts.append(self.pool(*self.hidden_states(pixels[rows, :, :p*patch], num_patches[rows]), head))
-        order = torch.cat(chunks).to(pixels.device)
-        return torch.cat(parts)[torch.argsort(order)]
+            maps = map_layers(attention_layers, self.config.num_hidden_layers)
+            states, mask = self.hidden_states(pixels[rows, :, :p*patch], num_patches[rows], maps)
+            parts.append((self.pool(states, mask, head), mask, maps))
+        return rejoin(parts, chunks, 1 + pixels.shape[2]//patch)
 
     embed = forward
 

@@ -5,14 +5,17 @@
 # %% auto #0
 __all__ = ['info_nce', 'simcse', 'attention_mutual_information', 'attention_tiles', 'draw_cells', 'joint_cells',
            'log_correlation', 'vector_distance', 'MomentumEncoder', 'Queue', 'set_dropout', 'masked_patch_loss',
-           'masked_token_loss']
+           'masked_token_loss', 'nt_xent', 'positive_attraction', 'contrastive_tension', 'self_contrast',
+           'decorrelation']
 
-# %% ../../nbs/api/06_losses.ipynb #a957ded4
+# %% ../../nbs/api/06_losses.ipynb #78b219ed
 from .attention import attention_mutual_information, attention_tiles, draw_cells, joint_cells, log_correlation
 from .contrastive import info_nce, simcse
 from .distillation import vector_distance
 from .momentum import MomentumEncoder, Queue, set_dropout
 from .reconstruction import masked_patch_loss, masked_token_loss
+from .siamese import contrastive_tension, decorrelation, nt_xent, positive_attraction, self_contrast
 
 _all_ = ["info_nce", "simcse", "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells", "log_correlation",
-         "vector_distance", "MomentumEncoder", "Queue", "set_dropout", "masked_patch_loss", "masked_token_loss"]
+         "vector_distance", "MomentumEncoder", "Queue", "set_dropout", "masked_patch_loss", "masked_token_loss",
+         "nt_xent", "positive_attraction", "contrastive_tension", "self_contrast", "decorrelation"]

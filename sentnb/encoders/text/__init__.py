@@ -6,7 +6,7 @@
 __all__ = ['POOLINGS', 'TextEncoder', 'small_text_encoder', 'MaskedLanguageModel', 'SPECIAL_TOKENS', 'byte_tokenizer',
            'train_characters', 'train_wordpiece']
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #1a356e83
+# %% ../../../nbs/api/07c_encoders_text.ipynb #1a4b6a13
 import contextlib, json, os, random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,7 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel
 
 from ...core import derive_seed, fingerprint
-from ...encoding import CPU_ROWS, Encodes, evaluating, length_chunks, push_to_hub
+from ...encoding import CPU_ROWS, Encodes, evaluating, length_chunks, map_layers, push_to_hub, rejoin
+from .attention import forward_with_maps
 from .checkpoint import load_checkpoint, quiet, save_checkpoint
 from .wordpiece import SPECIAL_TOKENS, byte_tokenizer, train_characters, train_wordpiece, without_surrogates
 from ...losses.momentum import set_dropout
@@ -30,7 +31,7 @@ from ...losses.reconstruction import masked_token_loss
 
 _all_ = ["SPECIAL_TOKENS", "byte_tokenizer", "train_characters", "train_wordpiece"]
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #57d0d737
+# %% ../../../nbs/api/07c_encoders_text.ipynb #2d37cd12
 POOLINGS = ("mean", "cls", "first_last", "embedding_last")
 
 def _attention(device: torch.device): # a context
@@ -128,12 +129,13 @@ class TextEncoder(Encodes, nn.Module):
     def hidden_states(self,
         input_ids: torch.Tensor, # int64 [n, s]
         attention_mask: torch.Tensor, # int64 [n, s], 1 where there is a token
+        maps: dict|None=None, # {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
     ) -> tuple[torch.Tensor, torch.Tensor]: # [n, s, d] and the mask bool [n, s]
         "States of the last layer, or the mean of two layers where the pooling is of two."
         first = dict(first_last=1, embedding_last=0).get(self.pooling)
         length = input_ids.shape[1]
         if self.config.model_type == "canine": input_ids, attention_mask = _with_room(input_ids, attention_mask, self.config.downsampling_rate)
-        with _attention(input_ids.device): out = self.model(input_ids=input_ids, attention_mask=attention_mask, **({} if first is None else dict(output_hidden_states=True)))
+        with _attention(input_ids.device): out = forward_with_maps(self.model, maps, input_ids=input_ids, attention_mask=attention_mask, **({} if first is None else dict(output_hidden_states=True)))
         states = out.last_hidden_state if first is None else (out.hidden_states[first] + out.hidden_states[-1])/2
         return states[:, :length], attention_mask[:, :length].bool()
 
@@ -154,12 +156,18 @@ class TextEncoder(Encodes, nn.Module):
         input_ids: torch.Tensor, # int64 [n, s]
         attention_mask: torch.Tensor, # int64 [n, s]
         head: str="drop", # "keep" in training when there is one
-    ) -> torch.Tensor: # [n, d], not normalised
-        "Embeddings of token rows. Rows of similar length are computed together, which changes no row's value beyond rounding."
-        if input_ids.device.type != "cpu": return self.pool(*self.hidden_states(input_ids, attention_mask), head)
-        lengths = attention_mask.sum(1); chunks = length_chunks(lengths)
-        parts = [self.pool(*self.hidden_states(*(t[rows, :int(lengths[rows].max())] for t in (input_ids, attention_mask))), head) for rows in chunks]
-        return torch.cat(parts)[torch.argsort(torch.cat(chunks))]
+        attention_layers: Sequence[int]|None=None, # give the attention maps of these layers as well; 0 is the first
+    ) -> torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]: # [n, d], not normalised; with maps: these too, [n, heads, s, s] a layer asked for, and the mask bool [n, s]
+        """Embeddings of token rows. Rows of similar length are computed together, which changes no row's value beyond rounding.
+
+        A map is 0 past the places of the row's neighbours in length."""
+        lengths, on_cpu, parts = attention_mask.sum(1), input_ids.device.type == "cpu", []
+        chunks = length_chunks(lengths) if on_cpu else [torch.arange(len(lengths))]
+        for rows in chunks:
+            ids, mask = (t[rows, :int(lengths[rows].max())] for t in (input_ids, attention_mask)) if on_cpu else (input_ids, attention_mask)
+            states, seen = self.hidden_states(ids, mask, maps := map_layers(attention_layers, self.config.num_hidden_layers))
+            parts.append((self.pool(states, seen, head), seen, maps))
+        return rejoin(parts, chunks, input_ids.shape[1])
 
     embed = forward
 
