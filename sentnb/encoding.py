@@ -31,7 +31,7 @@ def windows(
             held = []
     if held: yield held
 
-# %% ../nbs/api/05b_encoding.ipynb #7ffd260d
+# %% ../nbs/api/05b_encoding.ipynb #bfe995ed
 @contextlib.contextmanager
 def evaluating(model) -> Iterator[None]: # a torch module
     "Inside, the model is in eval mode and nothing is recorded for gradients; after, it is in the mode that it was."
@@ -68,7 +68,7 @@ class Encodes:
         texts: Iterable[str], # any iterable of str
         batch_size: int=256, # texts in one forward pass; on a CPU at most 64, which is faster there
         normalize: bool=True, # unit length
-        show_progress: bool|None=None, # None: a bar if it takes longer than two seconds
+        show_progress: bool|None=None, # None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
         head: str="drop", # "drop" or "keep" the training head
         window: int=4096, # texts held at a time
     ) -> np.ndarray: # float32 [n, d], order kept
@@ -76,7 +76,7 @@ class Encodes:
         from tqdm.auto import tqdm
         n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
         parts = []
-        with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
+        with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, **({} if show_progress is None else dict(disable=not show_progress))) as bar:
             for part in self.encode_batches(texts, batch_size, normalize, head, window): parts.append(part); bar.update(len(part))
         return np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
 

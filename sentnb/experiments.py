@@ -108,7 +108,7 @@ def parse_assignments(
         values[name] = parse_value(value)
     return values
 
-# %% ../nbs/api/11_experiments.ipynb #d74efdf0
+# %% ../nbs/api/11_experiments.ipynb #be3e5320
 class RunFailed(RuntimeError):
     "A run began and did not reach its last cell."
 
@@ -140,12 +140,15 @@ def _use_own_kernel() -> None:
         raise RuntimeError(f"the kernel python3 starts {program}, not {sys.executable}; run: {sys.executable} -m ipykernel install --sys-prefix")
 
 def _portable(notebook, root: Path):
-    "An executed copy that is the same wherever it ran: no absolute path of the checkout, no times."
+    "An executed copy that is the same wherever it ran: no absolute path of the checkout, no times, no widgets (progress bars among them), whose state was the kernel's."
     import nbformat
     text = nbformat.writes(notebook)
     for written in (json.dumps(f"{root}/")[1:-1], f"{root}/"): text = text.replace(written, "")
     notebook = nbformat.reads(text, as_version=4)
-    for cell in notebook.cells: cell.metadata = {key: value for key, value in cell.metadata.items() if key == "tags"}
+    for cell in notebook.cells:
+        cell.metadata = {key: value for key, value in cell.metadata.items() if key == "tags"}
+        if "outputs" in cell: cell.outputs = [output for output in cell.outputs if "application/vnd.jupyter.widget-view+json" not in output.get("data", {})]
+    notebook.metadata.pop("widgets", None)
     notebook.metadata["papermill"] = {key: notebook.metadata["papermill"][key] for key in ("parameters", "version")}
     return notebook
 

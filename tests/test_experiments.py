@@ -242,3 +242,14 @@ def test_the_leapfrog_notebook_tells_the_verdicts_that_were_measured():
     told = dict(re.findall(r"^\| (pixel-\d+) \| (holds|fails|inconclusive at this scale|not run) \|$", text, flags=re.M))
     measured = results.load_run(ROOT/"figures"/"05_leapfrog"/"small").claims
     assert told == dict(zip(measured["claim"], measured["verdict"])) and told
+
+
+def test_an_executed_copy_keeps_what_is_read_and_no_widget(tmp_path):
+    bar = v4.new_output("display_data", data={"application/vnd.jupyter.widget-view+json": {"model_id": "0"}, "text/plain": "encode: 100%"})
+    read = v4.new_output("stream", text=f"written to {tmp_path}/figures/a.png\n")
+    notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# A"), v4.new_code_cell("run()", outputs=[bar, read], metadata=dict(tags=["parameters"], papermill=dict(duration=1.)))],
+                               metadata=dict(papermill=dict(parameters={}, version="2", start_time="now"), widgets={"state": {}}))
+    kept = experiments._portable(notebook, tmp_path)
+    nbformat.validate(kept)
+    assert [output["text"] for output in kept.cells[1].outputs] == ["written to figures/a.png\n"] and kept.cells[1].metadata == dict(tags=["parameters"])
+    assert set(kept.metadata) == {"papermill"} and set(kept.metadata["papermill"]) == {"parameters", "version"}
