@@ -422,6 +422,32 @@ def test_orders_differ_between_epochs_and_seeds():
     assert len({i for rest in left_out for i in rest}) == 10, "the example that an epoch leaves out is another each time"
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_batch_holds_one_group_and_an_epoch_all_of_them(data):
+    size, seed, epoch = data.draw(st.integers(2, 6)), data.draw(st.integers(0, 2**32 - 1)), data.draw(st.integers(0, 4))
+    counts = data.draw(st.lists(st.integers(size, 25), min_size=1, max_size=4))
+    labels = tuple(data.draw(st.permutations([str(label) for label, count in enumerate(counts) for _ in range(count)])))
+    per_epoch = sum(count//size for count in counts)
+    batches = [batch_indices(len(labels), size, epoch*per_epoch + b, seed, labels) for b in range(per_epoch)]
+    assert all(len(set(b)) == size and len({labels[i] for i in b}) == 1 for b in batches)
+    assert len(set(sum(batches, []))) == per_epoch*size and {labels[b[0]] for b in batches} == set(labels)
+    b = data.draw(st.integers(0, per_epoch - 1))
+    training._epoch_of_groups.cache_clear()
+    assert batch_indices(len(labels), size, epoch*per_epoch + b, seed, labels) == batches[b]
+
+
+def test_groups_decide_the_batches_and_the_settings(tmp_path):
+    pairs = [(f"text {i}", f"the text {i}") for i in range(16)]
+    plain, grouped, other = (Stage("reasoning", pairs, steps=2, batch_size=4, groups=groups) for groups in (None, ["a", "b"]*8, ["a"]*8 + ["b"]*8))
+    assert "groups" not in plain.settings() and grouped.settings() != other.settings() != plain.settings()
+    for b in range(4):
+        found = {pairs.index(row) % 2 for row in training._Batches(grouped, tiny(), 0, 0, 0, 1).texts(b)}
+        assert len(found) == 1
+    with pytest.raises(ValueError, match="smaller than batch_size=4 would never be seen: 'c' with 2"): dataclasses.replace(plain, groups=["a"]*14 + ["c"]*2)
+    with pytest.raises(ValueError, match="groups has 3 labels; expected one str for each of the 16"): dataclasses.replace(plain, groups=["a"]*3)
+
+
 @settings(deadline=None)
 @given(st.integers(1, 50), st.integers(0, 60), st.floats(1e-6, 1))
 def test_learning_rate(steps, warmup, peak):

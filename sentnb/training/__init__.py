@@ -33,14 +33,18 @@ from .stages import VIEWS, Stage, image_view, masked_view, pair_view, perturbed_
 _all_ = ["Stage", "VIEWS", "pair_view", "same_view", "perturbed_view", "span_view", "masked_view", "single_view", "image_view",
          "Objective", "SimCSE", "micse", "AMI", "Momentum", "ContrastiveTension", "MirrorBERT", "SCD"]
 
-# %% ../../nbs/api/08_training.ipynb #332f29c6
+# %% ../../nbs/api/08_training.ipynb #d8178c83
 def batch_indices(
     n: int, # examples
     batch_size: int, # at most n
     batch: int, # number of the batch, from 0
     seed: int,
+    groups: tuple[str, ...]|None = None, # one label an example: those of a batch have one label
 ) -> list[int]: # batch_size distinct indices
-    "Which examples meet in a batch: whole epochs of shuffled order, the incomplete rest of an epoch left out of it."
+    "Which examples meet in a batch: whole epochs of shuffled order, the incomplete rest of an epoch (with groups: of each group) left out of it."
+    if groups is not None:
+        epoch, place = divmod(batch, len(_epoch_of_groups(groups, batch_size, derive_seed(seed, "order", 0))))
+        return _epoch_of_groups(groups, batch_size, derive_seed(seed, "order", epoch))[place]
     epoch, place = divmod(batch, n//batch_size)
     return _epoch_order(n, derive_seed(seed, "order", epoch))[place*batch_size:(place + 1)*batch_size]
 
@@ -50,7 +54,17 @@ def _epoch_order(n: int, seed: int) -> list[int]:
     random.Random(seed).shuffle(order)
     return order
 
-# %% ../../nbs/api/08_training.ipynb #92de5f7d
+@functools.lru_cache(2)
+def _epoch_of_groups(groups: tuple[str, ...], batch_size: int, seed: int) -> list[list[int]]:
+    rng, members, batches = random.Random(seed), {}, []
+    for i, label in enumerate(groups): members.setdefault(label, []).append(i)
+    for rows in members.values():
+        rng.shuffle(rows)
+        batches += [rows[k:k + batch_size] for k in range(0, len(rows) - batch_size + 1, batch_size)]
+    rng.shuffle(batches)
+    return batches
+
+# %% ../../nbs/api/08_training.ipynb #d99a2c0f
 class _Batches(torch.utils.data.Dataset):
     "Batch number b of a stage as tensors (rendered strips, or tokens); every process of a run makes its own rows."
     def __init__(self, stage: Stage, encoder, seed: int, first: int, process: int, processes: int):
@@ -63,7 +77,7 @@ class _Batches(torch.utils.data.Dataset):
         "The pairs (or triples) of this process in batch number `batch`."
         stage, (view, _, name) = self.stage, self.stage.view.partition(":")
         arguments, tuples = (dict(name=name) if name else {}), []
-        for i in batch_indices(len(stage.examples), stage.batch_size, batch, self.seed)[self.rows]:
+        for i in batch_indices(len(stage.examples), stage.batch_size, batch, self.seed, stage.groups)[self.rows]:
             rng = random.Random(derive_seed(self.seed, "view", batch, i))
             try: texts = VIEWS[view](stage.examples[i], rng, **arguments)
             except ValueError as error: raise ValueError(f"stage {stage.name!r}, examples[{i}]: {error}") from error
@@ -92,7 +106,7 @@ class _Batches(torch.utils.data.Dataset):
     def targets(self, batch: int) -> torch.Tensor|None:
         "The teacher's vectors for the rows of this process."
         if self.stage.targets is None: return None
-        return torch.from_numpy(self.stage.targets[batch_indices(len(self.stage.examples), self.stage.batch_size, batch, self.seed)[self.rows]])
+        return torch.from_numpy(self.stage.targets[batch_indices(len(self.stage.examples), self.stage.batch_size, batch, self.seed, self.stage.groups)[self.rows]])
 
 # %% ../../nbs/api/08_training.ipynb #825f1b68
 def _named_parameters(model: torch.nn.Module, state: torch.nn.Module|None) -> dict: # of the encoder, and of what its objective trains beside it

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['VIEWS', 'pair_view', 'same_view', 'perturbed_view', 'span_view', 'masked_view', 'single_view', 'image_view', 'Stage']
 
-# %% ../../nbs/api/08a_training_stages.ipynb #8b8a065f
+# %% ../../nbs/api/08a_training_stages.ipynb #2d268fd7
 import dataclasses, hashlib, math, random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def image_view(example: str, rng: random.Random, name: str="mixture") -> tuple[s
 VIEWS = dict(pair=pair_view, same=same_view, perturbed=perturbed_view, spans=span_view, masked=masked_view, single=single_view, image=image_view)
 _ARGUMENTS = dict(perturbed=augmenters.AUGMENTERS, image=augmenters.IMAGE_AUGMENTERS)   # what may stand behind the view's name
 
-# %% ../../nbs/api/08a_training_stages.ipynb #af9f0d43
+# %% ../../nbs/api/08a_training_stages.ipynb #753d020e
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One stage of training: which examples, how each becomes a pair, for how long.
@@ -67,6 +68,7 @@ class Stage:
     accumulate: int = 1 # batches a step
     keep: str = "last" # "last" weights go on to the next stage, or the "best" on dev
     max_patches: int|None = None # strips are cut here (a text encoder: tokens); None: the encoder's own limit
+    groups: Sequence[str]|None = dataclasses.field(default=None, compare=False, repr=False) # one label an example: a batch holds one label only, so that negatives are of one source, or of one language
     objective: Any = None # one of training.objectives, what it trains towards; None: symmetric InfoNCE, or the distance to targets
     targets: np.ndarray|None = dataclasses.field(default=None, compare=False, repr=False) # float [examples, d], a teacher's vectors: the loss is the distance to them, without negatives
 
@@ -87,6 +89,10 @@ class Stage:
         if self.warmup_steps < 0 or not 0 <= self.typos <= 1: refuse(f"warmup_steps={self.warmup_steps}, typos={self.typos}; expected at least 0 steps, and a share from 0 to 1")
         if view == "single" and self.targets is None and not self.objective: refuse("view='single' gives one text: without targets, a teacher's vectors, or an objective that takes one, there is nothing to compare it with")
         if self.objective: self._check_objective(refuse, view)
+        if self.groups is not None:
+            object.__setattr__(self, "groups", tuple(self.groups))
+            if len(self.groups) != len(self.examples) or not all(isinstance(label, str) for label in self.groups): refuse(f"groups has {len(self.groups)} labels; expected one str for each of the {len(self.examples)} examples")
+            if few := [f"{label!r} with {n}" for label, n in Counter(self.groups).items() if n < self.batch_size]: refuse(f"groups smaller than batch_size={self.batch_size} would never be seen: {', '.join(few[:5])}; join them, or take a smaller batch")
         if self.targets is not None:
             found = self.targets
             if view == "masked": refuse("targets with view='masked'; a model for pre-training has a loss of its own. One text each: view='single'")
@@ -107,7 +113,8 @@ class Stage:
 
     def settings(self) -> dict: # what JSON can hold
         "Everything that decides the stage; the examples by fingerprint."
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("examples", "targets", "objective")}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("examples", "targets", "objective", "groups")}
+        if self.groups is not None: values |= dict(groups=fingerprint(list(self.groups)))
         if self.objective: values |= dict(objective=self.objective.settings())   # not named where there is none, as in what was trained before there were any
         if self.targets is not None: values |= dict(targets=[*self.targets.shape, hashlib.sha256(np.ascontiguousarray(self.targets)).hexdigest()[:16]])
         return values | dict(examples=len(self.examples), fingerprint=fingerprint([e if isinstance(e, str) else list(e) for e in self.examples]))
