@@ -1,6 +1,5 @@
 "Runs that are killed and resumed, two processes against one, and what `Stage` and `fit` refuse."
 import dataclasses, json, math, multiprocessing, os, random, signal, sys, time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -591,7 +590,7 @@ def test_stages_that_cannot_be(options, message):
     ([one_stage()], dict(eval_every=2), "eval_every=2 without dev"),
     ([one_stage()], dict(save_every=0), "save_every=0"),
     ([one_stage()], dict(stop_after=-1), "stop_after=-1"),
-    ([one_stage(max_patches=17)], {}, "max_patches=17, the encoder has positions for 16"),
+    ([one_stage(max_patches=17)], {}, "max_patches=17, the encoder takes 16 at most"),
     ([one_stage(keep="best")], dict(dev=lambda encoder: dict(spearman=1.)), "without 'score'"),
 ])
 def test_runs_that_cannot_be(stages, options, message, tmp_path):

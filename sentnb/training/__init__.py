@@ -150,7 +150,7 @@ def learning_rate_at(
     if step < stage.warmup_steps: return stage.learning_rate*(step + 1)/stage.warmup_steps
     return stage.learning_rate*(stage.steps - step)/max(1, stage.steps - stage.warmup_steps)
 
-# %% ../../nbs/api/08_training.ipynb #a312105f
+# %% ../../nbs/api/08_training.ipynb #2f023e9b
 def _plain(value: Any) -> Any:
     "As JSON gives it back, so that a resumed run compares equal; NumPy's scalars become Python's."
     return json.loads(json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v)))
@@ -191,7 +191,7 @@ def _check_fit(encoder, stages: Sequence[Stage], dev, processes: int, **counts: 
     for stage in stages:
         if stage.keep == "best" and not dev: raise ValueError(f"stage {stage.name!r}: keep='best' needs dev, which says what is best")
         if stage.batch_size < processes: raise ValueError(f"stage {stage.name!r}: batch_size={stage.batch_size} over {processes} processes; it is the batch of all of them together, expected at least one pair each")
-        if (stage.max_patches or 0) > (limit := getattr(encoder.config, "max_patches", None) or encoder.config.max_position_embeddings): raise ValueError(f"stage {stage.name!r}: max_patches={stage.max_patches}, the encoder has positions for {limit}")
+        if (stage.max_patches or 0) > (limit := getattr(encoder.config, "max_patches", None) or getattr(encoder, "encoder", encoder).max_length): raise ValueError(f"stage {stage.name!r}: max_patches={stage.max_patches}, the encoder takes {limit} at most")
         if stage.targets is not None and not getattr(encoder.config, "head", False) and stage.targets.shape[1] != encoder.width: raise ValueError(f"stage {stage.name!r}: targets have {stage.targets.shape[1]} dimensions, the encoder's vectors {encoder.width}; project the teacher's (PCA keeps most of their cosines)")
         if stage.view.startswith("image") and not renderer: raise TypeError(f"stage {stage.name!r}: view {stage.view!r} changes drawn strips; a {type(encoder).__name__} draws none")
         if not hasattr(encoder, "masked_batch" if stage.view == "masked" else "collate"):

@@ -31,7 +31,7 @@ from ...losses.reconstruction import masked_token_loss
 
 _all_ = ["SPECIAL_TOKENS", "byte_tokenizer", "train_characters", "train_wordpiece"]
 
-# %% ../../../nbs/api/07c_encoders_text.ipynb #2d37cd12
+# %% ../../../nbs/api/07c_encoders_text.ipynb #87ee9ccf
 POOLINGS = ("mean", "cls", "first_last", "embedding_last")
 
 def _attention(device: torch.device): # a context
@@ -73,7 +73,6 @@ class TextEncoder(Encodes, nn.Module):
         places = _positions(model)
         if max_length is None: max_length = min(places or 512, tokenizer.model_max_length)
         if max_length < 3 or (places and max_length > places): raise ValueError(f"max_length={max_length}: expected from 3 to {places or 'any number'}, what the model has positions for")
-        if places is None: model.config.max_position_embeddings = max_length   # T5 has no such limit, and whoever trains it asks for one
         self.model, self.tokenizer, self.pooling, self.max_length, self.long = model, tokenizer, pooling, max_length, long
         self.head = nn.Linear(model.config.hidden_size, model.config.hidden_size) if head else None
         model.config.head = head
