@@ -214,3 +214,17 @@ def test_wrong_arguments_are_named(micro):
 def test_the_counts(micro):
     counts = micro.describe()
     assert counts["scenes"] > 50_000 and counts["concepts"]["nouns"] > 120 and min(counts["words"].values()) > 300
+
+
+def test_a_tree_has_a_label_for_each_word(micro):
+    rows = micro.trees(400, "test")
+    assert rows == Microworld().trees(400, "test")
+    for sentence, tree in rows:
+        words, labels = sentence.split(), tree.replace(",", "").split()
+        assert len(words) == len(labels) and labels.count("nsubj") == labels.count("root") == 1 and words[labels.index("aux")] in ("is", "are"), sentence
+        assert all((word in ("a", "an", "the", "some", "several")) == (label == "det") for word, label in zip(sentence.lower().split(), labels)), sentence
+        assert (", " in sentence) == (", " in tree)
+    assert 20 < len({tree for _, tree in rows}) < len(rows), "many sentences share a tree"
+    scene = Scene("woman", "one", "young", "cut", "apple", "one", "red", "kitchen", "morning")
+    assert micro.grammars["en"].tree(scene) == "det mod nsubj aux root det mod obj case det obl case det obl"
+    with pytest.raises(ValueError, match="English only"): micro.grammars["zh"].tree(scene)

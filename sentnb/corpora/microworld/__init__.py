@@ -18,7 +18,7 @@ from .scenes import SPLITS, Scene, World
 
 _all_ = ["FAMILIES", "LANGUAGES", "SPLITS", "Grammar", "Lexicon", "LexiconError", "Scene", "World", "load_lexicon"]
 
-# %% ../../../nbs/api/03b_microworld.ipynb #ba014793
+# %% ../../../nbs/api/03b_microworld.ipynb #a95a051d
 class Microworld:
     "The corpus. `seed` chooses what is drawn, never what belongs to which split."
     def __init__(self,
@@ -167,6 +167,18 @@ class Microworld:
         return [(self._tell(grammar, s, rng), dict(agent=world.ancestors[s.agent][-1], number="one" if s.number == "one" else "some",
                  verb=world.verbs[s.verb]["group"], place=world.places[s.place]["side"], time=world.times[s.time]["group"] if s.time else "none"))
                 for _, s in zip(range(n), placed)]
+
+    def trees(self,
+        n: int=1_000, # rows
+        split: str="train", # one of SPLITS
+    ) -> list[tuple[str, str]]: # sentence, its tree
+        "English sentences of `n` different scenes, each with its dependency tree, linearised: a label for each word (`Grammar.tree`)."
+        grammar, rng, rows = self.grammars["en"], self._rng(split, n, "trees"), []
+        for scene, _ in zip(self._scenes(rng, split), range(n)):
+            bits = rng.getrandbits(10)
+            how = scene, bits & 255, ORDERS[max(0, (bits >> 8) - 1)]
+            rows.append((grammar.sentence(*how), grammar.tree(*how)))
+        return rows
 
     def describe(self) -> dict[str, int|dict[str, int]]:
         "Counts: concepts, words of each language, and scenes, exactly, without making them."

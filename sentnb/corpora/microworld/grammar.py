@@ -106,8 +106,12 @@ def _chinese(noun, adjective, several, other, accusative, definite):
 
 _PHRASES = dict(en=_english, de=_german, nl=_dutch, es=_iberian("es"), fr=_french, it=_italian, pt=_iberian("pt"), pl=_slavic, ru=_slavic, zh=_chinese)
 
-# %% ../../../nbs/api/03b_microworld_grammar.ipynb #dfb804cc
+# %% ../../../nbs/api/03b_microworld_grammar.ipynb #6a5c1c36
 ORDERS = ("neutral", "time", "place") # what opens the sentence: the subject, the time, the place
+_FUNCTION_WORDS = {**dict.fromkeys(("a", "an", "the", "some", "several"), "det"), **dict.fromkeys(("in", "at", "on", "by", "before", "after", "to", "of", "up"), "case")}
+
+def _labels(phrase: str, head: str) -> str: # of English words; the last is the phrase's head
+    return " ".join([*(_FUNCTION_WORDS.get(word, "mod") for word in phrase.split()[:-1]), head]) if phrase.strip() else ""
 
 class Grammar:
     "One language: turns scenes into sentences."
@@ -131,13 +135,7 @@ class Grammar:
         adjective = self._word("adjectives", quality, bits >> 2) if quality else None
         return self._phrase(self._word("nouns", concept, bits), adjective, number == "some", bool(bits >> 1 & 1), accusative, definite)
 
-    def sentence(self,
-        scene, # what to say, a `scenes.Scene`
-        style: int=0, # 8 bits: which of two words for each part; `style ^ 255` shares none of the choices
-        order: str="neutral", # one of ORDERS; neutral where the scene has no such phrase
-        definite: bool=False, # the agent is known: "the dog"
-    ) -> str:
-        "The scene in words. A definite agent is told without its quality."
+    def _parts(self, scene, style: int, order: str, definite: bool) -> tuple: # what a clause is made of: subject, verb, object, place, time, order, definite
         several = scene.number == "some"
         subject = self.noun_phrase(scene.agent, scene.number, "" if definite else scene.quality, style & 7, False, definite)
         verb = self._word("verbs", scene.verb, style >> 3)
@@ -148,9 +146,28 @@ class Grammar:
         if order == "time" and not time or order == "place" and not place: order = "neutral"
         if self._are: verb = self._are[several] + verb["gerund"]
         else: verb = verb["verb"] if self.language == "zh" else verb["plural" if several else "singular"]
-        text = self._clause(subject, verb, object, place, time, order, definite)
+        return subject, verb, object, place, time, order, definite
+
+    def sentence(self,
+        scene, # what to say, a `scenes.Scene`
+        style: int=0, # 8 bits: which of two words for each part; `style ^ 255` shares none of the choices
+        order: str="neutral", # one of ORDERS; neutral where the scene has no such phrase
+        definite: bool=False, # the agent is known: "the dog"
+    ) -> str:
+        "The scene in words. A definite agent is told without its quality."
+        text = self._clause(*self._parts(scene, style, order, definite))
         if text.startswith("'s "): return "'s " + text[3].upper() + text[4:] + "." # Dutch: 's Ochtends
         return text + "。" if self.language == "zh" else text[0].upper() + text[1:] + "."
+
+    def tree(self,
+        scene, style: int=0, order: str="neutral", definite: bool=False, # as for `sentence`
+    ) -> str: # a label for each word, in the order of the words: "det nsubj aux root det mod obj"
+        "What each word of an English sentence is in its clause: its dependency tree, linearised. ValueError for another language."
+        if self.language != "en": raise ValueError(f"trees are drawn for English only, not for {self.language!r}")
+        subject, verb, object, place, time, *rest = self._parts(scene, style, order, definite)
+        _, _, complement = (verb + "  ").split(" ", 2) # is, running, and what else the verb is made of
+        verb = _join("aux root", _labels(complement, "comp"))
+        return self._clause(_labels(subject, "nsubj"), verb, _labels(object, "obj"), _labels(place, "obl"), _labels(time, "obl"), *rest)
 
     def _svo(self, subject, verb, object, place, time, order, definite):
         first = time if order == "time" else place if order == "place" else ""
