@@ -52,6 +52,20 @@ def test_it_scores_what_its_card_says(folder, hub):
         assert score == pytest.approx(float(row["value"]), abs=0.02), language
 
 
+@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if ("bitext", "mean, trained") in scores(folder)], ids=lambda folder: folder.name)
+def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
+    "One column of each table: an English test, a trained and an unseen language of Tatoeba, a perturbation, a probe."
+    from sentnb import corpora
+    from sentnb.evaluation import bitext, robustness, sts, transfer
+    encoder, said = load(folder.name), {place: float(row["value"]) for place, row in scores(folder).items()}
+    first, second, gold = corpora.sts_pairs("SICK-R")
+    assert 100*sts.spearman(sts.cosines(encoder, first, second), gold) == pytest.approx(said["STS test", "SICK-R"], abs=0.02)
+    for language, found in bitext.tatoeba(encoder, ["de", "swe"]).items(): assert 100*found["accuracy"] == pytest.approx(said["bitext", language], abs=0.3), language   # one sentence of a thousand is 0.1
+    rows = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2).table()
+    for kind in ("char_swap", "word_shuffle"): assert rows[kind].change == pytest.approx(said["robustness, change", kind], abs=0.05), kind
+    assert 100*transfer.evaluate(encoder, "TREC")["accuracy"] == pytest.approx(said["transfer", "TREC"], abs=0.5)   # one question of 500 is 0.2
+
+
 @each
 def test_the_training_log_went_down(folder):
     with open(folder/"training.csv", newline="", encoding="utf-8") as file: losses = [float(row["loss"]) for row in csv.DictReader(file)]
