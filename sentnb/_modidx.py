@@ -331,6 +331,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                     'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel.PixelEncoder.renderer': ( 'api/encoders_pixel.html#pixelencoder.renderer',
                                                                                         'sentnb/encoders/pixel.py'),
+                                       'sentnb.encoders.pixel.PixelEncoder.replace': ( 'api/encoders_pixel.html#pixelencoder.replace',
+                                                                                       'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel.PixelEncoder.settings': ( 'api/encoders_pixel.html#pixelencoder.settings',
                                                                                         'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel.PixelEncoder.transform': ( 'api/encoders_pixel.html#pixelencoder.transform',

@@ -113,7 +113,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #5b03c2e8
+# %% ../../nbs/api/07_encoders_pixel.ipynb #eac6a67f
 class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
@@ -254,6 +254,19 @@ class PixelEncoder(Encodes, nn.Module):
         return rejoin(parts, chunks, 1 + pixels.shape[2]//patch)
 
     embed = forward
+
+    def replace(self,
+        head: bool|None=None, # with PIXEL's extra layer (a new one is drawn at random), or without it; None: as it is
+        dropout: float|None=None, # of states and attention; None: as it is
+        render: RenderConfig|None=None, # how text is drawn; None: as it is
+    ) -> "PixelEncoder": # on the same device, in eval mode; the given one stays as it is
+        "The same weights with another head, dropout or drawing, as `dataclasses.replace` does it."
+        config = dataclasses.replace(self.config, head=self.config.head if head is None else head)
+        if dropout is not None: config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        other = type(self)(config, render or self.render_config)
+        own = other.state_dict()
+        other.load_state_dict(own | {name: weights for name, weights in self.state_dict().items() if name in own})
+        return other.to(self.device).eval()
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #e6457bd6
 def _fit_pixel_normalisation(self: PixelEncoder,
