@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Experiment', 'introduce', 'experiments', 'find', 'parameters', 'parse_value', 'parse_assignments', 'RunFailed',
-           'CellFailed', 'run', 'lines', 'encode_file', 'render_text', 'main']
+           'CellFailed', 'run', 'run_together', 'lines', 'encode_file', 'render_text', 'main']
 
-# %% ../nbs/api/11_experiments.ipynb #d5dd5b30
-import argparse, contextlib, json, os, re, sys, time
+# %% ../nbs/api/11_experiments.ipynb #c5807d8c
+import argparse, contextlib, json, os, re, signal, socket, subprocess, sys, tempfile, time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +190,52 @@ def run(
     unfinished.unlink()
     return final
 
+# %% ../nbs/api/11_experiments.ipynb #b5868855
+def _gpus() -> list[str]: # as CUDA_VISIBLE_DEVICES names them; none: []
+    found = int(subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], capture_output=True, text=True, check=True).stdout)
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (named.split(",") if named else [str(i) for i in range(found)])[:found]
+
+def run_together(
+    processes: int, # that train together: one GPU each, or on a machine without any all on its CPU
+    name: str|Path, # which experiment, see `find`
+    profile: str="demo", # one of PROFILES
+    values: dict[str, Any]|None=None, # other parameters
+    output: str|Path|None=None, # the executed copy of the first process, as in `run`
+    progress: bool=True, # of the first process, on stderr
+) -> Path: # the executed copy
+    "`run` in several processes; RunFailed says which of them failed. The same seed with another number of processes gives the same numbers up to the order of sums, and with dropout other ones."
+    gpus, values = _gpus(), dict(values or {})
+    if processes < 2: raise ValueError(f"processes={processes}: expected at least 2 that train together")
+    if gpus and len(gpus) < processes: raise ValueError(f"{processes} processes need a GPU each, and there are {len(gpus)}")
+    final = Path(output).resolve() if output else figures_dir(find(name).stem, profile)/f"{find(name).stem}.ipynb"
+    with socket.socket() as meeting:
+        meeting.bind(("127.0.0.1", 0))
+        port = meeting.getsockname()[1]
+    with tempfile.TemporaryDirectory() as elsewhere:
+        def start(rank: int) -> subprocess.Popen:
+            env = os.environ | dict(RANK=str(rank), WORLD_SIZE=str(processes), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            env |= dict(CUDA_VISIBLE_DEVICES=gpus[rank]) if gpus else {}
+            own = values | {"ship": False} if rank and "ship" in values else values   # one of them writes the checkpoints
+            command = ["run", str(find(name).resolve()), "-p", profile, *(x for k, v in own.items() for x in ("-P", f"{k}={json.dumps(v)}"))]
+            if rank: env, command = env | dict(SENTNB_FIGURES=f"{elsewhere}/{rank}"), [*command, "--quiet"]
+            elif output: command += ["--output", str(output)]
+            command = [sys.executable, "-c", "import sys; from sentnb.experiments import main; sys.exit(main())", *command, *["--quiet"]*(not progress and not rank)]
+            with open(f"{elsewhere}/{rank}.log", "wb") as log: return subprocess.Popen(command, env=env, stdout=log, stderr=log if rank or not progress else None)
+        running = [start(rank) for rank in range(processes)]
+        try:
+            while any(one.poll() is None for one in running) and not any(one.poll() for one in running): time.sleep(0.2)
+        finally:
+            for one in running:
+                if one.poll() is None: one.send_signal(signal.SIGINT)   # which closes its kernel, too
+            for one in running:
+                try: one.wait(20)
+                except subprocess.TimeoutExpired: one.kill()
+        if failed := [rank for rank, one in enumerate(running) if one.returncode not in (0, 130)]:
+            said = "\n".join(Path(f"{elsewhere}/{rank}.log").read_text(encoding="utf-8").strip()[-2000:] for rank in failed)
+            raise RunFailed(f"process {', '.join(map(str, failed))} of {processes} failed (from 0 on)\n{said}")
+    return final
+
 # %% ../nbs/api/11_experiments.ipynb #d9b984a9
 def lines(
     path: str, # a text file, or "-" for stdin
@@ -233,7 +279,7 @@ def render_text(
     Picture(numpy.concatenate(list(strips.pixels)), strips.pixels.shape[1]).save_png(output, scale=scale)
     return int(strips.num_patches.sum())
 
-# %% ../nbs/api/11_experiments.ipynb #daae0999
+# %% ../nbs/api/11_experiments.ipynb #d35659e7
 def _list() -> None:
     found = experiments()
     for one in found:
@@ -245,7 +291,8 @@ def _list() -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
-    executed = run(arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output, progress=not arguments.quiet)
+    asked = arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output, not arguments.quiet
+    executed = run_together(arguments.processes, *asked) if arguments.processes > 1 else run(*asked)
     seconds = round(time.perf_counter() - started)
     folder = _runs_folder()/find(arguments.name).stem/arguments.profile
     print(f"done in {seconds // 60} min {seconds % 60} s")
@@ -262,6 +309,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-p", "--profile", default="demo", choices=PROFILES, help="default: demo, offline and in minutes")
     command.add_argument("-P", dest="parameters", action="append", default=[], metavar="NAME=VALUE", help="another parameter of the notebook; the value is YAML: 3, 1e-4, true, [en, de]")
     command.add_argument("--output", metavar="PATH", help="the executed copy; default: figures/NAME/PROFILE/NAME.ipynb")
+    command.add_argument("--processes", type=int, default=1, metavar="N", help="train in N processes, one GPU each")
     command.add_argument("-q", "--quiet", action="store_true", help="no progress")
     command = commands.add_parser("encode", help="sentences, one a line, to a .npy file of float32 rows")
     command.add_argument("file", help="a UTF-8 text file, or - for stdin")

@@ -253,3 +253,55 @@ def test_an_executed_copy_keeps_what_is_read_and_no_widget(tmp_path):
     nbformat.validate(kept)
     assert [output["text"] for output in kept.cells[1].outputs] == ["written to figures/a.png\n"] and kept.cells[1].metadata == dict(tags=["parameters"])
     assert set(kept.metadata) == {"papermill"} and set(kept.metadata["papermill"]) == {"parameters", "version"}
+
+
+# --- several processes ---
+
+TOGETHER = [
+    v4.new_markdown_cell("# Two at once\n\n> A few steps."),
+    v4.new_code_cell('profile = "demo"\nseed = 0\nship = False\nminutes = None\nbroken = False', metadata=dict(tags=["parameters"])),
+    v4.new_code_cell("""import os, time, torch
+from sentnb import results
+from sentnb.core import cache_dir
+from sentnb.encoders import PixelConfig, PixelEncoder
+from sentnb.training import Branch, Stage
+rank = int(os.environ.get("RANK", 0))
+until = time.monotonic() + (60*minutes if rank == 0 else -1) if minutes else None   # the first one's clock counts
+torch.set_num_threads(1); torch.manual_seed(0)
+run = results.Run("two_at_once", profile, dict(ship=ship), seed=seed)
+encoder = PixelEncoder(PixelConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64, max_patches=16, hidden_dropout_prob=0., attention_probs_dropout_prob=0.))
+pairs = [(f"A dog sees {n} cats.", f"{n} cats are seen.") for n in range(40)]
+if broken and rank: raise RuntimeError("the second one fell over")"""),
+    v4.new_code_cell("""branch = Branch.root(encoder, cache_dir("two_at_once", str(os.environ["STORE"]))).grow("reasoning", Stage("reasoning", pairs, steps=6, batch_size=8, learning_rate=1e-3, warmup_steps=1), until=until, show_progress=False)
+for row in branch.history: run.add("loss", "reasoning", str(row["step"]), row["loss"])
+run.note("shipped", ship)
+folder = run.save()"""),
+]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("nbs")/"two_at_once.ipynb"
+    nbformat.write(v4.new_notebook(cells=TOGETHER, metadata=dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"))), path)
+    return path
+
+
+def losses(folder: Path) -> list[float]:
+    return [float(value) for value in results.load_run(folder).numbers["value"]]
+
+
+def test_two_processes_give_the_numbers_of_one(together, tmp_path):
+    env = dict(CUDA_VISIBLE_DEVICES="", SENTNB_CACHE=str(tmp_path/"cache"), GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "")
+    for name, more in (("one", []), ("two", ["--processes", "2", "-P", "ship=true", "-P", "minutes=5"])):
+        done = sentnb("run", str(together), "--quiet", *more, SENTNB_FIGURES=str(tmp_path/name), STORE=name, **env)
+        assert done.returncode == 0, done.stderr
+    one, two = (tmp_path/name/"two_at_once"/"demo" for name in ("one", "two"))
+    assert losses(two) == pytest.approx(losses(one), abs=2e-4) and abs(losses(one)[0] - losses(one)[-1]) > 1e-2
+    details = results.load_run(two).details
+    assert details["hardware"]["processes"] == 2 and "true" in json.dumps(details["settings"]).lower(), "it is the first process that is kept"
+
+
+def test_a_process_that_falls_takes_the_others_down(together, tmp_path):
+    done = sentnb("run", str(together), "--quiet", "--processes", "2", "-P", "broken=true", SENTNB_FIGURES=str(tmp_path), STORE="broken", SENTNB_CACHE=str(tmp_path/"cache"), CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo")
+    assert done.returncode == 1 and "process 1 of 2 failed" in done.stderr and "the second one fell over" in done.stderr, done.stderr
+    assert not (tmp_path/"two_at_once"/"demo"/"run.json").exists()

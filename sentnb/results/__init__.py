@@ -26,7 +26,7 @@ from .verdicts import VERDICTS, Interval, Verdict, bootstrap, interval, not_run,
 _all_ = ["PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "tables", "VERDICTS", "Interval",
          "Verdict", "bootstrap", "interval", "not_run", "paired_difference", "settle", "settle_all"]
 
-# %% ../../nbs/api/01_results.ipynb #01a9031f
+# %% ../../nbs/api/01_results.ipynb #8ff23b72
 PACKAGES = ("sentnb", "torch", "transformers", "accelerate", "safetensors", "datasets", "numpy", "scipy", "pandas",
             "scikit-learn", "matplotlib", "pangocairocffi", "cairocffi", "Babel")
 
@@ -53,7 +53,7 @@ def versions() -> dict[str, str|None]: # None: not installed
         except metadata.PackageNotFoundError: found[name] = None
     return found
 
-def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator
+def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator (of one process), processes that train together
     "What the run ran on."
     cpu = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator
     if torch is not None and torch.cuda.is_available():
         accelerator = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     memory = os.sysconf("SC_PAGE_SIZE")*os.sysconf("SC_PHYS_PAGES")
-    return dict(cpu=cpu, cores=cores, memory_gib=round(memory/2**30, 1), accelerator=accelerator)
+    return dict(cpu=cpu, cores=cores, memory_gib=round(memory/2**30, 1), accelerator=accelerator, processes=int(os.environ.get("WORLD_SIZE", 1)))
 
 def peak_memory() -> dict[str, float]: # MiB
     "The largest resident memory of this process so far; and of the GPU, where torch has used one."

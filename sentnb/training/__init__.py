@@ -345,8 +345,11 @@ def average_weights(
     average.load_state_dict({k: torch.stack([s[k].double() for s in states]).mean(0).to(states[0][k].dtype) for k in states[0]})
     return average
 
-# %% ../../nbs/api/08_training.ipynb #343b3847
+# %% ../../nbs/api/08_training.ipynb #484a6f7f
 class TimeIsUp(RuntimeError): "Not an error: the time given is over, what is trained is kept, and the same command again goes on from there."
+
+def _first_says(value): # the value of the first process, in all
+    return broadcast_object_list([value])[0] if PartialState._shared_state and PartialState().num_processes > 1 else value
 
 def _weights_digest(model: torch.nn.Module) -> str:
     digest = hashlib.sha256()
@@ -397,7 +400,7 @@ class Branch:
         go_on, log = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), **options), folder/"pieces.json"
         history, pieces = go_on(stop_after=0), json.loads(log.read_text()) if log.exists() else []
         while len(history) < stage.steps:
-            if until is not None and time.monotonic() >= until: raise TimeIsUp(f"the time is over; {name} stands at {len(history)} of {stage.steps} steps. The same command again goes on from there")
+            if until is not None and _first_says(time.monotonic() >= until): raise TimeIsUp(f"the time is over; {name} stands at {len(history)} of {stage.steps} steps. The same command again goes on from there")
             began, code, done = time.perf_counter(), code_state(), len(history)
             history = go_on(stop_after=None if until is None else piece_steps)
             pieces.append(dict(steps=len(history) - done, seconds=round(time.perf_counter() - began, 3), commit=f"{code['commit']}{'+'*bool(code['dirty'])}"))
