@@ -190,7 +190,7 @@ def run(
     unfinished.unlink()
     return final
 
-# %% ../nbs/api/11_experiments.ipynb #b5868855
+# %% ../nbs/api/11_experiments.ipynb #a60df943
 def _gpus() -> list[str]: # as CUDA_VISIBLE_DEVICES names them; none: []
     found = int(subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], capture_output=True, text=True, check=True).stdout)
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -225,13 +225,14 @@ def run_together(
         running = [start(rank) for rank in range(processes)]
         try:
             while any(one.poll() is None for one in running) and not any(one.poll() for one in running): time.sleep(0.2)
+            failed = [rank for rank, one in enumerate(running) if one.poll()]   # before the others are stopped
         finally:
             for one in running:
                 if one.poll() is None: one.send_signal(signal.SIGINT)   # which closes its kernel, too
             for one in running:
                 try: one.wait(20)
                 except subprocess.TimeoutExpired: one.kill()
-        if failed := [rank for rank, one in enumerate(running) if one.returncode not in (0, 130)]:
+        if failed:
             said = "\n".join(Path(f"{elsewhere}/{rank}.log").read_text(encoding="utf-8").strip()[-2000:] for rank in failed)
             raise RunFailed(f"process {', '.join(map(str, failed))} of {processes} failed (from 0 on)\n{said}")
     return final
@@ -279,7 +280,7 @@ def render_text(
     Picture(numpy.concatenate(list(strips.pixels)), strips.pixels.shape[1]).save_png(output, scale=scale)
     return int(strips.num_patches.sum())
 
-# %% ../nbs/api/11_experiments.ipynb #d35659e7
+# %% ../nbs/api/11_experiments.ipynb #f6a10faa
 def _list() -> None:
     found = experiments()
     for one in found:
@@ -292,7 +293,7 @@ def _list() -> None:
 def _run(arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
     asked = arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output, not arguments.quiet
-    executed = run_together(arguments.processes, *asked) if arguments.processes > 1 else run(*asked)
+    executed = run(*asked) if arguments.processes == 1 else run_together(arguments.processes, *asked)
     seconds = round(time.perf_counter() - started)
     folder = _runs_folder()/find(arguments.name).stem/arguments.profile
     print(f"done in {seconds // 60} min {seconds % 60} s")
