@@ -315,6 +315,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                         'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel.PixelEncoder._initialise': ( 'api/encoders_pixel.html#pixelencoder._initialise',
                                                                                            'sentnb/encoders/pixel.py'),
+                                       'sentnb.encoders.pixel.PixelEncoder._normalised': ( 'api/encoders_pixel.html#pixelencoder._normalised',
+                                                                                           'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel.PixelEncoder._patches': ( 'api/encoders_pixel.html#pixelencoder._patches',
                                                                                         'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel.PixelEncoder.collate': ( 'api/encoders_pixel.html#pixelencoder.collate',

@@ -246,6 +246,36 @@ def test_normalisation_needs_texts(texts, error):
     assert not encoder.pixel_mean.any() and (encoder.pixel_scale == 1).all()
 
 
+def _white(**more): return PixelEncoder(PixelConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64, max_patches=32, pixel_normalisation="whiten", final_norm=False, **more))
+
+
+def test_whitening_is_saved_replaced_and_read_in_half_precision(tmp_path):
+    from sentnb.corpora import Microworld
+    texts = Microworld(seed=0).sentences("en", n=200)
+    encoder = _white().fit_pixel_normalisation(texts).eval()
+    vectors = encoder.encode(texts[:8])
+    np.testing.assert_array_equal(PixelEncoder.from_pretrained(encoder.save_pretrained(tmp_path/"whole")).encode(texts[:8]), vectors)
+    np.testing.assert_array_equal(encoder.replace(dropout=0.3).encode(texts[:8]), vectors)
+    assert (PixelEncoder.from_pretrained(encoder.save_pretrained(tmp_path/"half", half=True)).encode(texts[:8])*vectors).sum(1).min() > 0.995
+    assert (encoder.bfloat16().encode(texts[:8])*vectors).sum(1).min() > 0.99
+
+
+def test_whitening_reads_past_what_texts_have_in_common():
+    from sentnb.corpora import Microworld
+    from sentnb.evaluation.geometry import anisotropy
+    texts = Microworld(seed=0).sentences("en", n=200)
+    plain = PixelEncoder(PixelConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64, max_patches=32)).fit_pixel_normalisation(texts)
+    assert anisotropy(_white().fit_pixel_normalisation(texts).encode(texts)) < 0.6*anisotropy(plain.encode(texts))
+
+
+def test_a_normalisation_of_another_name_is_refused():
+    with pytest.raises(ValueError, match="expected True, False or 'whiten'"): PixelConfig(pixel_normalisation="zca")
+
+
+def test_what_was_trained_before_the_last_norm_was_a_choice_keeps_its_settings():
+    assert "final_norm" not in _tiny().settings()["encoder"] and _white().settings()["encoder"]["final_norm"] is False
+
+
 def test_a_window_restores_the_mode_it_found():
     encoder = _tiny().train()
     stream = encoder.encode_batches((f"text {i}" for i in range(4)), window=2)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from ..encoding import CPU_ROWS, Encodes, attend, checkpoint_folder, evaluating, length_chunks, map_layers, push_to_hub, read_json, rejoin, writing_folder
 from ..renderer import RenderConfig, TextRenderer
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #18cac57e
+# %% ../../nbs/api/07_encoders_pixel.ipynb #8c9f55db
 @dataclasses.dataclass(frozen=True)
 class PixelConfig:
     "The architecture of a pixel encoder; field names follow PIXEL's config.json."
@@ -35,15 +35,17 @@ class PixelConfig:
     attention_probs_dropout_prob: float = 0.1
     layer_norm_eps: float = 1e-12
     qkv_bias: bool = True
-    pixel_normalisation: bool = True # standardise each of the 256 pixel positions by `fit_pixel_normalisation`; PIXEL does not
+    pixel_normalisation: bool|str = True # standardise each of the 256 pixel positions by `fit_pixel_normalisation`, or "whiten" them together; PIXEL does neither
     head: bool = False # a training head (Linear, GELU, LayerNorm a patch) stands behind the last layer
     pooling: str = "mean" # "mean" of the patches, or "cls"
+    final_norm: bool = True # a LayerNorm behind the last layer; without it a long state counts for more in the mean than a short one
 
     def __post_init__(self):
         if self.hidden_size % self.num_attention_heads: raise ValueError(f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}")
         if self.hidden_size % 4: raise ValueError(f"hidden_size={self.hidden_size}: the 2-D sin-cos positions need a multiple of 4")
         if self.num_channels not in (1, 3): raise ValueError(f"num_channels={self.num_channels}: expected 1 or 3")
         if self.pooling not in ("mean", "cls"): raise ValueError(f"pooling={self.pooling!r}: expected 'mean' or 'cls'")
+        if self.pixel_normalisation not in (True, False, "whiten"): raise ValueError(f"pixel_normalisation={self.pixel_normalisation!r}: expected True, False or 'whiten'")
 
     @classmethod
     def from_dict(cls,
@@ -113,7 +115,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #eac6a67f
+# %% ../../nbs/api/07_encoders_pixel.ipynb #58c6d9ec
 class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
@@ -132,12 +134,15 @@ class PixelEncoder(Encodes, nn.Module):
         d, patch = config.hidden_size, config.patch_size
         embeddings = _module(patch_embeddings=_module(projection=nn.Conv2d(config.num_channels, d, patch, patch)))
         embeddings.cls_token = nn.Parameter(torch.zeros(1, 1, d))
-        embeddings.position_embeddings = nn.Parameter(sincos_positions(config.max_patches, d)[None])
+        whiten = config.pixel_normalisation == "whiten"
+        embeddings.position_embeddings = nn.Parameter(sincos_positions(config.max_patches, d)[None]*(0.1 if whiten else 1))   # a whitened pixel has variance 1: at first the patch outweighs its place
         self.vit = _module(embeddings=embeddings, encoder=_module(layer=nn.ModuleList(PixelLayer(config) for _ in range(config.num_hidden_layers))),
-                           layernorm=nn.LayerNorm(d, eps=config.layer_norm_eps))
+                           layernorm=nn.LayerNorm(d, eps=config.layer_norm_eps) if config.final_norm else nn.Identity())
         if config.head: self.pooler = _module(linear=nn.Linear(d, d), ln=nn.LayerNorm(d, eps=config.layer_norm_eps))
         if config.pixel_normalisation:
-            self.register_buffer("pixel_mean", torch.zeros(patch*patch)); self.register_buffer("pixel_scale", torch.ones(patch*patch))
+            self.register_buffer("pixel_mean", torch.zeros(patch*patch))
+            if whiten: self.register_buffer("pixel_whitening", torch.eye(patch*patch))
+            else: self.register_buffer("pixel_scale", torch.ones(patch*patch))
         self._initialise()
         self._renderer = None
 
@@ -147,10 +152,14 @@ class PixelEncoder(Encodes, nn.Module):
                 if isinstance(module, nn.Conv2d): nn.init.xavier_uniform_(module.weight.view(len(module.weight), -1))
                 else: nn.init.normal_(module.weight, std=0.02)
                 if module.bias is not None: nn.init.zeros_(module.bias)
+        if self.config.pixel_normalisation == "whiten":   # the leading components as they are
+            with torch.no_grad():
+                weight = self.vit.embeddings.patch_embeddings.projection.weight
+                weight.copy_((torch.eye(len(weight), weight[0, 0].numel())/weight.shape[1]).view(len(weight), 1, *weight.shape[2:]).expand_as(weight))
         nn.init.normal_(self.vit.embeddings.cls_token, std=0.02)
 
     @property
-    def device(self) -> torch.device: return self.vit.layernorm.weight.device
+    def device(self) -> torch.device: return self.vit.embeddings.cls_token.device
 
     @property
     def width(self) -> int: return self.config.hidden_size
@@ -168,9 +177,19 @@ class PixelEncoder(Encodes, nn.Module):
         n, height, width = pixels.shape; patch = self.config.patch_size
         return pixels.view(n, height, width//patch, patch).transpose(1, 2).reshape(n, width//patch, patch*patch).float().div_(255)
 
+    def _normalised(self, patches: torch.Tensor) -> torch.Tensor: # in place
+        "Patches [n, p, 256] standardised or whitened, as the configuration says."
+        if not self.config.pixel_normalisation: return patches
+        x = patches.sub_(self.pixel_mean)
+        if self.config.pixel_normalisation is True: return x.mul_(self.pixel_scale)
+        with torch.autocast(x.device.type, enabled=False): x = x@self.pixel_whitening.float()   # the small differences are what it is about
+        return x*torch.rsqrt(1 + x.square().mean(-1, keepdim=True))   # what is far from all text, as the black patch, is drawn nearer
+
     def settings(self) -> dict: # what JSON can hold
         "What decides the model besides its weights: the sizes, and how text is drawn."
-        return dict(encoder=vars(self.config), render=vars(self.renderer.config))
+        config = vars(self.config)
+        if config["final_norm"]: config = {k: v for k, v in config.items() if k != "final_norm"}   # not named where it is there, as in what was trained before there was a choice
+        return dict(encoder=config, render=vars(self.renderer.config))
 
     def collate(self,
         texts: list[str],
@@ -189,8 +208,7 @@ class PixelEncoder(Encodes, nn.Module):
         if pixels.ndim != 3 or pixels.shape[1] != patch or pixels.shape[2] % patch: raise ValueError(f"pixels of shape {tuple(pixels.shape)}: expected [n, {patch}, a multiple of {patch}]")
         p = pixels.shape[2]//patch
         if p > self.config.max_patches: raise ValueError(f"{p} patches: this encoder has positions for {self.config.max_patches}")
-        x = self._patches(pixels)
-        if self.config.pixel_normalisation: x = x.sub_(self.pixel_mean).mul_(self.pixel_scale)
+        x = self._normalised(self._patches(pixels))
         e, projection = self.vit.embeddings, self.vit.embeddings.patch_embeddings.projection
         x = F.linear(x.to(projection.weight.dtype), projection.weight.sum(1).flatten(1), projection.bias)
         x = torch.cat([e.cls_token.expand(n, -1, -1), x], 1) + e.position_embeddings[:, :p + 1]
@@ -268,19 +286,26 @@ class PixelEncoder(Encodes, nn.Module):
         other.load_state_dict(own | {name: weights for name, weights in self.state_dict().items() if name in own})
         return other.to(self.device).eval()
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #e6457bd6
+# %% ../../nbs/api/07_encoders_pixel.ipynb #421febd4
 def _fit_pixel_normalisation(self: PixelEncoder,
     texts: list[str], # a sample of what will be read, some hundreds
-    floor: float=0.05, # smallest standard deviation that is divided by, of pixels in [0, 1]
+    floor: float=0.05, # smallest standard deviation that is divided by, of pixels in [0, 1]; of a component, when whitening
 ) -> PixelEncoder: # self
-    "Set mean and scale of the 256 pixel positions from the text patches of `texts`."
+    "Set mean and scale of the 256 pixel positions, or their whitening, from the text patches of `texts`."
     if not self.config.pixel_normalisation: raise ValueError("this encoder has pixel_normalisation=False: there is nothing to fit")
     strips = self.renderer(texts)
     if strips.num_patches.sum() < 2: raise ValueError(f"{len(strips)} texts with {strips.num_patches.sum()} patches: too few to fit a mean and a deviation; pass some hundreds of texts")
     patches = self._patches(torch.from_numpy(strips.pixels))
     keep = torch.arange(patches.shape[1])[None] < torch.from_numpy(strips.num_patches)[:, None]
     patches = patches[keep].double()
-    self.pixel_mean.copy_(patches.mean(0).float()); self.pixel_scale.copy_((1/patches.std(0).clamp(min=floor)).float())
+    if self.config.pixel_normalisation == "whiten":
+        patches = patches[(patches < 1).any(1)]   # those with ink
+        if len(patches) < 2*patches.shape[1]: raise ValueError(f"{len(texts)} texts with {len(patches)} patches that have ink: too few to whiten {patches.shape[1]} pixels; pass some hundreds of texts")
+        variance, components = torch.linalg.eigh(torch.cov(patches.T))
+        components *= components.gather(0, components.abs().argmax(0)[None]).sign()   # else their signs are the machine's
+        self.pixel_whitening.copy_((components/(variance.clamp(min=0) + floor**2).sqrt()).flip(1).float())   # the largest variance first
+    else: self.pixel_scale.copy_((1/patches.std(0).clamp(min=floor)).float())
+    self.pixel_mean.copy_(patches.mean(0).float())
     return self
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
