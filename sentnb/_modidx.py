@@ -349,6 +349,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                      'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel._encode_window': ( 'api/encoders_pixel.html#_encode_window',
                                                                                  'sentnb/encoders/pixel.py'),
+                                       'sentnb.encoders.pixel._fit_patch_weights': ( 'api/encoders_pixel.html#_fit_patch_weights',
+                                                                                     'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel._fit_pixel_normalisation': ( 'api/encoders_pixel.html#_fit_pixel_normalisation',
                                                                                            'sentnb/encoders/pixel.py'),
                                        'sentnb.encoders.pixel._fit_state': ( 'api/encoders_pixel.html#_fit_state',

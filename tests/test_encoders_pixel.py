@@ -268,6 +268,44 @@ def test_whitening_reads_past_what_texts_have_in_common():
     assert anisotropy(_white().fit_pixel_normalisation(texts).encode(texts)) < 0.6*anisotropy(plain.encode(texts))
 
 
+def _weights(encoder, texts):
+    "Of the patches of some texts."
+    strips, e = encoder.renderer(texts), encoder.vit.embeddings
+    with torch.no_grad(): weights = e.patch_weight(torch.cos(e.features(encoder._normalised(encoder._patches(torch.from_numpy(strips.pixels))))))[..., 0]
+    return [row[:n] for row, n in zip(weights, strips.num_patches)]
+
+
+def test_rare_patches_weigh_more(tmp_path):
+    from sentnb.corpora import Microworld
+    texts = Microworld(seed=0).sentences("en", n=400)
+    torch.manual_seed(0)
+    encoder = _white(patch_features=256).fit_pixel_normalisation(texts).eval()
+    before, flat = encoder.encode(texts[:8]), torch.cat(_weights(encoder, texts))
+    assert (flat == 1).all()
+    weights = torch.cat(_weights(encoder.fit_patch_weights(texts), texts))
+    assert weights.mean() == pytest.approx(1, abs=0.02) and weights.std() > 0.2
+    common, rare = _weights(encoder, [" a a a a", "pianist"])
+    assert common.mean() < 0.8 < rare.mean()
+    after = encoder.encode(texts[:8])
+    assert not np.allclose(before, after, atol=0.05)
+    np.testing.assert_array_equal(PixelEncoder.from_pretrained(encoder.save_pretrained(tmp_path/"one")).encode(texts[:8]), after)
+    np.testing.assert_array_equal(encoder.replace(dropout=0.3).encode(texts[:8]), after)
+    encoder.train()(*encoder.collate(texts[:4])).sum().backward()
+    assert all(p.grad is not None for p in (encoder.vit.embeddings.features.weight, encoder.vit.embeddings.patch_weight.weight, encoder.vit.embeddings.feature_projection.weight))
+
+
+@pytest.mark.parametrize("texts, error, message", [([], ValueError, "too few"), (["one text"], ValueError, "too few"), ("one str", TypeError, "a list of texts")])
+def test_patch_weights_need_texts(texts, error, message):
+    encoder = _white(patch_features=16)
+    with pytest.raises(error, match=message): encoder.fit_patch_weights(texts)
+    assert not encoder.vit.embeddings.patch_weight.weight.any()
+
+
+def test_patch_features_need_whitening():
+    with pytest.raises(ValueError, match="need pixel_normalisation='whiten'"): PixelConfig(patch_features=8)
+    with pytest.raises(ValueError, match="patch_features=0"): _white().fit_patch_weights(["a text"]*200)
+
+
 def test_a_normalisation_of_another_name_is_refused():
     with pytest.raises(ValueError, match="expected True, False or 'whiten'"): PixelConfig(pixel_normalisation="zca")
 

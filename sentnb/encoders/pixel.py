@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['PixelConfig', 'sincos_positions', 'PixelLayer', 'PixelEncoder']
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #c64ae54c
+# %% ../../nbs/api/07_encoders_pixel.ipynb #a885deb2
 import contextlib, dataclasses, json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from ..encoding import CPU_ROWS, Encodes, attend, checkpoint_folder, evaluating, length_chunks, map_layers, push_to_hub, read_json, rejoin, writing_folder
 from ..renderer import RenderConfig, TextRenderer
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #8c9f55db
+# %% ../../nbs/api/07_encoders_pixel.ipynb #8591a93f
 @dataclasses.dataclass(frozen=True)
 class PixelConfig:
     "The architecture of a pixel encoder; field names follow PIXEL's config.json."
@@ -39,6 +40,7 @@ class PixelConfig:
     head: bool = False # a training head (Linear, GELU, LayerNorm a patch) stands behind the last layer
     pooling: str = "mean" # "mean" of the patches, or "cls"
     final_norm: bool = True # a LayerNorm behind the last layer; without it a long state counts for more in the mean than a short one
+    patch_features: int = 0 # width of a layer of cosines between a whitened patch and its projection, which also weighs the patch (`fit_patch_weights`); 0: none
 
     def __post_init__(self):
         if self.hidden_size % self.num_attention_heads: raise ValueError(f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}")
@@ -46,6 +48,7 @@ class PixelConfig:
         if self.num_channels not in (1, 3): raise ValueError(f"num_channels={self.num_channels}: expected 1 or 3")
         if self.pooling not in ("mean", "cls"): raise ValueError(f"pooling={self.pooling!r}: expected 'mean' or 'cls'")
         if self.pixel_normalisation not in (True, False, "whiten"): raise ValueError(f"pixel_normalisation={self.pixel_normalisation!r}: expected True, False or 'whiten'")
+        if self.patch_features and self.pixel_normalisation != "whiten": raise ValueError(f"patch_features={self.patch_features} need pixel_normalisation='whiten', here it is {self.pixel_normalisation!r}")
 
     @classmethod
     def from_dict(cls,
@@ -115,7 +118,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #58c6d9ec
+# %% ../../nbs/api/07_encoders_pixel.ipynb #95ca6f16
 class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
@@ -135,6 +138,7 @@ class PixelEncoder(Encodes, nn.Module):
         embeddings = _module(patch_embeddings=_module(projection=nn.Conv2d(config.num_channels, d, patch, patch)))
         embeddings.cls_token = nn.Parameter(torch.zeros(1, 1, d))
         whiten = config.pixel_normalisation == "whiten"
+        if n := config.patch_features: embeddings.features, embeddings.feature_projection, embeddings.patch_weight = nn.Linear(patch*patch, n), nn.Linear(n, d, bias=False), nn.Linear(n, 1)
         embeddings.position_embeddings = nn.Parameter(sincos_positions(config.max_patches, d)[None]*(0.1 if whiten else 1))   # a whitened pixel has variance 1: at first the patch outweighs its place
         self.vit = _module(embeddings=embeddings, encoder=_module(layer=nn.ModuleList(PixelLayer(config) for _ in range(config.num_hidden_layers))),
                            layernorm=nn.LayerNorm(d, eps=config.layer_norm_eps) if config.final_norm else nn.Identity())
@@ -156,6 +160,13 @@ class PixelEncoder(Encodes, nn.Module):
             with torch.no_grad():
                 weight = self.vit.embeddings.patch_embeddings.projection.weight
                 weight.copy_((torch.eye(len(weight), weight[0, 0].numel())/weight.shape[1]).view(len(weight), 1, *weight.shape[2:]).expand_as(weight))
+        if n := self.config.patch_features:
+            e = self.vit.embeddings
+            with torch.no_grad():   # the random features of a Gaussian kernel (Rahimi and Recht 2007) over the leading three quarters of the components, where letters differ and fonts do not flicker
+                leading = e.features.in_features*3//4
+                e.features.weight.zero_()[:, :leading].normal_(std=4/leading**0.5); e.features.bias.uniform_(0, 2*torch.pi)
+                e.feature_projection.weight.normal_(std=(2/n)**0.5)
+                e.patch_weight.weight.zero_(); e.patch_weight.bias.fill_(1)
         nn.init.normal_(self.vit.embeddings.cls_token, std=0.02)
 
     @property
@@ -188,7 +199,8 @@ class PixelEncoder(Encodes, nn.Module):
     def settings(self) -> dict: # what JSON can hold
         "What decides the model besides its weights: the sizes, and how text is drawn."
         config = vars(self.config)
-        if config["final_norm"]: config = {k: v for k, v in config.items() if k != "final_norm"}   # not named where it is there, as in what was trained before there was a choice
+        for name in ("final_norm", "patch_features"):   # not named where they are the default, as in what was trained before there was a choice
+            if config[name] == getattr(PixelConfig, name): config = {k: v for k, v in config.items() if k != name}
         return dict(encoder=config, render=vars(self.renderer.config))
 
     def collate(self,
@@ -210,7 +222,10 @@ class PixelEncoder(Encodes, nn.Module):
         if p > self.config.max_patches: raise ValueError(f"{p} patches: this encoder has positions for {self.config.max_patches}")
         x = self._normalised(self._patches(pixels))
         e, projection = self.vit.embeddings, self.vit.embeddings.patch_embeddings.projection
-        x = F.linear(x.to(projection.weight.dtype), projection.weight.sum(1).flatten(1), projection.bias)
+        x = x.to(projection.weight.dtype)
+        if self.config.patch_features: features = torch.cos(e.features(x))
+        x = F.linear(x, projection.weight.sum(1).flatten(1), projection.bias)
+        if self.config.patch_features: x = (x + e.feature_projection(features))*e.patch_weight(features).clamp(min=0.02)
         x = torch.cat([e.cls_token.expand(n, -1, -1), x], 1) + e.position_embeddings[:, :p + 1]
         return F.dropout(x, self.config.hidden_dropout_prob, self.training)
 
@@ -309,6 +324,39 @@ def _fit_pixel_normalisation(self: PixelEncoder,
     return self
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
+
+# %% ../../nbs/api/07_encoders_pixel.ipynb #a28be060
+@torch.no_grad()
+def _fit_patch_weights(self: PixelEncoder,
+    texts: list[str], # a sample of what will be read, some thousands, in all its languages
+    ridge: float=1., # added to the diagonal of the normal equations
+) -> PixelEncoder: # self
+    """Let each patch weigh what its inverse document frequency among `texts` says, as far as its features can tell; and centre the features.
+
+    Weights of 1 on average over the patches of `texts`, by ridge regression. To be called after `fit_pixel_normalisation`."""
+    if not self.config.patch_features: raise ValueError("this encoder has patch_features=0: there is nothing to fit")
+    if isinstance(texts, str): raise TypeError("texts is a str: expected a list of texts")
+    found, strips = Counter(), 0
+    for i in range(0, len(texts), 512):
+        batch = self.renderer(texts[i:i + 512])
+        for rows, n in zip(self._patches(torch.from_numpy(batch.pixels)).mul_(255).round_().to(torch.uint8).numpy(), batch.num_patches, strict=True):
+            found.update({row.tobytes() for row in rows[:n] if (row < 255).any()}); strips += 1
+    if len(found) < 100: raise ValueError(f"{len(texts)} texts with {len(found)} different patches: too few to say what is rare; pass some thousands of texts")
+    pixels = torch.frombuffer(bytearray(b"".join(found)), dtype=torch.uint8).view(len(found), 1, -1)
+    count = torch.tensor(list(found.values()), dtype=torch.float64)
+    rare = (1 + strips/(1 + count)).log(); rare /= (count*rare).sum()/count.sum()
+    e, n = self.vit.embeddings, self.config.patch_features
+    squares, product, mean = torch.zeros(n + 1, n + 1, dtype=torch.float64), torch.zeros(n + 1, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    for rows in torch.arange(len(found)).split(4096):
+        features = torch.cos(e.features(self._normalised(pixels[rows].to(self.device).float().div_(255))))[:, 0].cpu().double()
+        weighted = torch.cat([features, torch.ones(len(rows), 1, dtype=torch.float64)], 1)*count[rows, None].sqrt()
+        squares += weighted.T@weighted; product += weighted.T@(rare[rows]*count[rows].sqrt()); mean += features.T@count[rows]/count.sum()
+    solved = torch.linalg.solve(squares + ridge*torch.eye(n + 1, dtype=torch.float64), product)
+    e.patch_weight.weight.copy_(solved[None, :-1]); e.patch_weight.bias.copy_(solved[-1:])
+    e.patch_embeddings.projection.bias.copy_(-(e.feature_projection.weight@mean.to(e.feature_projection.weight)))
+    return self
+
+PixelEncoder.fit_patch_weights = _fit_patch_weights
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #4b88ecc7
 def _encode_window(self: PixelEncoder,
