@@ -118,7 +118,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #95ca6f16
+# %% ../../nbs/api/07_encoders_pixel.ipynb #7c4fb949
 class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
@@ -162,7 +162,7 @@ class PixelEncoder(Encodes, nn.Module):
                 weight.copy_((torch.eye(len(weight), weight[0, 0].numel())/weight.shape[1]).view(len(weight), 1, *weight.shape[2:]).expand_as(weight))
         if n := self.config.patch_features:
             e = self.vit.embeddings
-            with torch.no_grad():   # the random features of a Gaussian kernel (Rahimi and Recht 2007) over the leading three quarters of the components, where letters differ and fonts do not flicker
+            with torch.no_grad():   # the random features of a Gaussian kernel (Rahimi and Recht 2007) over the leading three quarters of the components
                 leading = e.features.in_features*3//4
                 e.features.weight.zero_()[:, :leading].normal_(std=4/leading**0.5); e.features.bias.uniform_(0, 2*torch.pi)
                 e.feature_projection.weight.normal_(std=(2/n)**0.5)
@@ -192,7 +192,7 @@ class PixelEncoder(Encodes, nn.Module):
         "Patches [n, p, 256] standardised or whitened, as the configuration says."
         if not self.config.pixel_normalisation: return patches
         x = patches.sub_(self.pixel_mean)
-        if self.config.pixel_normalisation is True: return x.mul_(self.pixel_scale)
+        if self.config.pixel_normalisation != "whiten": return x.mul_(self.pixel_scale)
         with torch.autocast(x.device.type, enabled=False): x = x@self.pixel_whitening.float()   # the small differences are what it is about
         return x*torch.rsqrt(1 + x.square().mean(-1, keepdim=True))   # what is far from all text, as the black patch, is drawn nearer
 
