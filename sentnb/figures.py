@@ -191,7 +191,7 @@ def language_scatter(
     ax.set(xticks=[], yticks=[]); ax.grid(False)
     if legend: ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1.8, handletextpad=0.1)
 
-# %% ../nbs/api/02_figures.ipynb #31b9ef72
+# %% ../nbs/api/02_figures.ipynb #5c0e6630
 def _check_glyphs(text: str) -> None:
     charmap = ft2font.FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap()
     missing = "".join(dict.fromkeys(char for char in text if ord(char) not in charmap and char != "\n"))
@@ -204,6 +204,7 @@ def strip_figure(
     captions: Sequence[str]|None=None, # one above each strip
     scale: int=2, # pixels of the figure for each pixel of a strip
     patch: int|None=None, # mark patch borders at this many pixels, e.g. 16
+    shades: Sequence[np.ndarray]|None=None, # for each strip a number from 0 to 1 for each of its patches: how blue its paper is
 ) -> Figure: # at 120 dpi
     "Rendered texts below each other, with captions, pixel for pixel."
     strips = [np.asarray(strip) for strip in strips]
@@ -213,6 +214,11 @@ def strip_figure(
     for i, strip in enumerate(strips):
         if strip.ndim != 2 or strip.dtype != np.uint8:
             raise ValueError(f"strip {i} is {strip.dtype} of shape {strip.shape}: expected uint8 [height, width]")
+    shades = [np.zeros(1)]*len(strips) if shades is None else [np.asarray(shade, dtype=float) for shade in shades]
+    if len(shades) != len(strips): raise ValueError(f"{len(strips)} strips and {len(shades)} shades: expected as many")
+    for i, (strip, shade) in enumerate(zip(strips, shades)):
+        if shade.ndim != 1 or not len(shade) or strip.shape[1] % len(shade): raise ValueError(f"shade {i} is of shape {shade.shape}: expected one number for each patch of a strip {strip.shape[1]} pixels wide")
+        if not ((0 <= shade) & (shade <= 1)).all(): raise ValueError(f"shade {i} goes from {shade.min():.3g} to {shade.max():.3g}: expected 0 to 1")
     for caption in captions: _check_glyphs(caption)
     if int(scale) != scale or scale < 1: raise ValueError(f"scale={scale}: expected a whole number, or pixels differ in size")
     edge, dpi, line = 8, STYLE["figure.dpi"], 17  # pixels
@@ -222,12 +228,13 @@ def strip_figure(
     figure = plt.figure(figsize=(width/dpi, height/dpi), dpi=dpi, layout="constrained")
     figure.set_layout_engine("none")  # not layout="none" above: after a first savefig matplotlib falls back to its rcParams
     top = height - edge
-    for strip, caption, used in zip(strips, captions, heights):
+    for strip, caption, shade, used in zip(strips, captions, shades, heights):
         h, w = (n*scale for n in strip.shape)
         bottom = top - used + edge
         if caption: figure.text(edge/width, (bottom + h + 3)/height, caption, fontsize=7, va="bottom", color="#444444")
         ax = figure.add_axes((edge/width, bottom/height, w/width, h/height))
         enlarged = np.repeat(np.kron(strip, np.ones((scale, scale), np.uint8))[..., None], 3, 2)  # RGB: no colour map rounds it
+        if shade.any(): enlarged = (enlarged*(1 - np.repeat(shade, enlarged.shape[1]//len(shade))[None, :, None]*(1 - np.array([0.36, 0.56, 0.96])))).round().astype(np.uint8)
         ax.imshow(enlarged, interpolation="none", aspect="auto")
         ax.set(xticks=[], yticks=[]); ax.grid(False)
         for spine in ax.spines.values(): spine.set(visible=True, color="#cccccc", linewidth=0.5)

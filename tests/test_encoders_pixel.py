@@ -270,9 +270,8 @@ def test_whitening_reads_past_what_texts_have_in_common():
 
 def _weights(encoder, texts):
     "Of the patches of some texts."
-    strips, e = encoder.renderer(texts), encoder.vit.embeddings
-    with torch.no_grad(): weights = e.patch_weight(torch.cos(e.features(encoder._normalised(encoder._patches(torch.from_numpy(strips.pixels))))))[..., 0]
-    return [row[:n] for row, n in zip(weights, strips.num_patches)]
+    pixels, lengths = encoder.collate(texts)
+    return [row[:n] for row, n in zip(encoder.patch_weights(pixels), lengths)]
 
 
 def test_rare_patches_weigh_more(tmp_path):
@@ -294,6 +293,20 @@ def test_rare_patches_weigh_more(tmp_path):
     assert all(p.grad is not None for p in (encoder.vit.embeddings.features.weight, encoder.vit.embeddings.patch_weight.weight, encoder.vit.embeddings.feature_projection.weight))
 
 
+def test_a_patch_is_as_rare_as_where_it_is_most_frequent():
+    from sentnb.corpora import Microworld
+    world = Microworld(seed=0)
+    texts = {l: [f"{word} {text}" for text in world.sentences(l, n=200)] for l, word in (("en", "the"), ("de", "zzz"))}
+    languages = ["en"]*200 + ["de"]*20
+    def weight(*groups):
+        torch.manual_seed(0)
+        encoder = _white(patch_features=256).fit_pixel_normalisation(texts["en"]).fit_patch_weights(texts["en"] + texts["de"][:20], *groups)
+        return float(torch.cat(_weights(encoder, ["zzz"])).mean())
+    assert weight(languages) < 0.7*weight()   # in each text of one language, in a tenth of all
+    assert weight(["one"]*220) == weight()
+    with pytest.raises(ValueError, match="220 texts and 219 groups"): weight(languages[1:])
+
+
 @pytest.mark.parametrize("texts, error, message", [([], ValueError, "too few"), (["one text"], ValueError, "too few"), ("one str", TypeError, "a list of texts")])
 def test_patch_weights_need_texts(texts, error, message):
     encoder = _white(patch_features=16)
@@ -301,9 +314,19 @@ def test_patch_weights_need_texts(texts, error, message):
     assert not encoder.vit.embeddings.patch_weight.weight.any()
 
 
+def test_settings_name_what_came_later_only_where_it_differs():   # keys of earlier trainings stay valid
+    render = lambda **more: RenderConfig(strategy="words", max_patches=16, **more)
+    plain = PixelEncoder(PixelConfig(32, 1, 4, 64, max_patches=16), render()).settings()
+    assert not {"final_norm", "patch_features"} & set(plain["encoder"]) and not {"lowercase", "split_punctuation"} & set(plain["render"]) and plain["render"]["strategy"] == "words"
+    other = PixelEncoder(PixelConfig(32, 1, 4, 64, max_patches=16, final_norm=False), render(lowercase=True)).settings()
+    assert other["encoder"]["final_norm"] is False and other["render"]["lowercase"] is True and "split_punctuation" not in other["render"]
+
+
 def test_patch_features_need_whitening():
     with pytest.raises(ValueError, match="need pixel_normalisation='whiten'"): PixelConfig(patch_features=8)
     with pytest.raises(ValueError, match="patch_features=0"): _white().fit_patch_weights(["a text"]*200)
+    with pytest.raises(ValueError, match="all its patches weigh the same"): _white().patch_weights(torch.full((1, 16, 32), 255, dtype=torch.uint8))
+    with pytest.raises(TypeError, match="expected uint8"): _white(patch_features=8).patch_weights(torch.ones(1, 16, 32))
 
 
 def test_a_normalisation_of_another_name_is_refused():

@@ -176,6 +176,21 @@ def test_every_unit_starts_on_a_patch_border(words):
     assert split_words("飞机 ok飞") == ["飞", "机", "ok", "飞"]
     assert words(["飞"]).num_patches[0] == 1
 
+@pytest.mark.parametrize("strategy", ["continuous", "words", "bigrams"])
+def test_lower_case_is_what_is_drawn(renderers, strategy):
+    uncased, text = TextRenderer(RenderConfig(strategy=strategy, lowercase=True)), "A PLANE\nÉtait Là, Ω 飞"
+    assert np.array_equal(uncased([text, (text, text)]).pixels, renderers[strategy]([text.lower(), (text.lower(), text.lower())]).pixels)
+    assert not np.array_equal(renderers[strategy]([text]).pixels, uncased([text]).pixels)
+
+def test_punctuation_may_stand_apart(words):
+    apart = TextRenderer(RenderConfig(strategy="words", split_punctuation=True))
+    assert np.array_equal(apart(["«Stop», he said... 5€ 飞机。"]).pixels, words(["« Stop » , he said . . . 5 € 飞 机 。"]).pixels)
+    assert np.array_equal(words([["Stop,"]]).pixels, apart([["Stop,"]]).pixels)   # a list of words is already divided
+    assert split_words("नमस्ते, e\u0301a 👩‍👧x ❤️", punctuation=True) == ["नमस्ते", ",", "e\u0301a", "👩‍👧", "x", "❤️"]   # marks and sequences stay whole
+    long = "ab," + "x"*100
+    assert "".join(split_words(long, punctuation=True)) == long and apart([long], max_patches=200).num_patches[0] == sum(apart([part], max_patches=200).num_patches[0] for part in ("ab", ",", "x"*100))
+    with pytest.raises(ValueError, match="only strategy=\"words\""): RenderConfig(split_punctuation=True)
+
 def test_bigrams_are_two_characters_a_patch(renderers):
     bigrams = renderers["bigrams"]
     assert bigrams(["ab"*10]).num_patches[0] == 10
@@ -221,7 +236,7 @@ def test_error_on_long_texts_names_the_first(continuous):
         with pytest.raises(ValueError, match="max_patches"): continuous([PLANE], max_patches=wrong)
 
 def test_config_round_trip():
-    config = RenderConfig(strategy="bigrams", max_patches=32, fonts=("NotoSans-Regular.ttf", ("NotoSansCJK-Regular.ttc", "ab")), rgb=True, long="scroll")
+    config = RenderConfig(strategy="bigrams", max_patches=32, fonts=("NotoSans-Regular.ttf", ("NotoSansCJK-Regular.ttc", "ab")), rgb=True, long="scroll", lowercase=True)
     assert RenderConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config and hash(config)
     with pytest.raises(ValueError, match="colour"): RenderConfig.from_dict(dict(colour=True))
 

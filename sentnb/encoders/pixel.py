@@ -118,7 +118,7 @@ class PixelLayer(nn.Module):
         h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
         return x + F.dropout(h, self.dropout, self.training)
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #7c4fb949
+# %% ../../nbs/api/07_encoders_pixel.ipynb #15e78424
 class PixelEncoder(Encodes, nn.Module):
     """A sentence encoder over rendered text.
 
@@ -185,7 +185,10 @@ class PixelEncoder(Encodes, nn.Module):
 
     def _patches(self, pixels: torch.Tensor) -> torch.Tensor:
         "uint8 [n, 16, 16p] -> float [n, p, 256] in [0, 1], rows of a patch one after the other."
-        n, height, width = pixels.shape; patch = self.config.patch_size
+        patch = self.config.patch_size
+        if pixels.dtype != torch.uint8: raise TypeError(f"pixels are {pixels.dtype}: expected uint8, 255 = paper, as the renderer gives them")
+        if pixels.ndim != 3 or pixels.shape[1] != patch or pixels.shape[2] % patch: raise ValueError(f"pixels of shape {tuple(pixels.shape)}: expected [n, {patch}, a multiple of {patch}]")
+        n, height, width = pixels.shape
         return pixels.view(n, height, width//patch, patch).transpose(1, 2).reshape(n, width//patch, patch*patch).float().div_(255)
 
     def _normalised(self, patches: torch.Tensor) -> torch.Tensor: # in place
@@ -196,12 +199,12 @@ class PixelEncoder(Encodes, nn.Module):
         with torch.autocast(x.device.type, enabled=False): x = x@self.pixel_whitening.float()   # the small differences are what it is about
         return x*torch.rsqrt(1 + x.square().mean(-1, keepdim=True))   # what is far from all text, as the black patch, is drawn nearer
 
+    def _weight(self, features: torch.Tensor) -> torch.Tensor: return self.vit.embeddings.patch_weight(features).clamp(min=0.02)   # [..., patch_features] -> [..., 1]
+
     def settings(self) -> dict: # what JSON can hold
         "What decides the model besides its weights: the sizes, and how text is drawn."
-        config = vars(self.config)
-        for name in ("final_norm", "patch_features"):   # not named where they are the default, as in what was trained before there was a choice
-            if config[name] == getattr(PixelConfig, name): config = {k: v for k, v in config.items() if k != name}
-        return dict(encoder=config, render=vars(self.renderer.config))
+        def named(config, *later): return {k: v for k, v in vars(config).items() if k not in later or v != getattr(type(config), k)}   # what came later is not named where it is the default: as in what was trained before
+        return dict(encoder=named(self.config, "final_norm", "patch_features"), render=named(self.renderer.config, "lowercase", "split_punctuation"))
 
     def collate(self,
         texts: list[str],
@@ -215,19 +218,25 @@ class PixelEncoder(Encodes, nn.Module):
         pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
     ) -> torch.Tensor: # [n, 1 + p, d]
         "What goes into the first layer: the projected patches behind [CLS], with their positions."
-        n, patch = len(pixels), self.config.patch_size
-        if pixels.dtype != torch.uint8: raise TypeError(f"pixels are {pixels.dtype}: expected uint8, 255 = paper, as the renderer gives them")
-        if pixels.ndim != 3 or pixels.shape[1] != patch or pixels.shape[2] % patch: raise ValueError(f"pixels of shape {tuple(pixels.shape)}: expected [n, {patch}, a multiple of {patch}]")
-        p = pixels.shape[2]//patch
+        x = self._patches(pixels)
+        n, p, _ = x.shape
         if p > self.config.max_patches: raise ValueError(f"{p} patches: this encoder has positions for {self.config.max_patches}")
-        x = self._normalised(self._patches(pixels))
+        x = self._normalised(x)
         e, projection = self.vit.embeddings, self.vit.embeddings.patch_embeddings.projection
         x = x.to(projection.weight.dtype)
         if self.config.patch_features: features = torch.cos(e.features(x))
         x = F.linear(x, projection.weight.sum(1).flatten(1), projection.bias)
-        if self.config.patch_features: x = (x + e.feature_projection(features))*e.patch_weight(features).clamp(min=0.02)
+        if self.config.patch_features: x = (x + e.feature_projection(features))*self._weight(features)
         x = torch.cat([e.cls_token.expand(n, -1, -1), x], 1) + e.position_embeddings[:, :p + 1]
         return F.dropout(x, self.config.hidden_dropout_prob, self.training)
+
+    @torch.no_grad()
+    def patch_weights(self,
+        pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
+    ) -> torch.Tensor: # [n, p]
+        "By what the state of each patch is multiplied before the first layer; about 1 on average over the texts of `fit_patch_weights`."
+        if not self.config.patch_features: raise ValueError("this encoder has patch_features=0: all its patches weigh the same")
+        return self._weight(torch.cos(self.vit.embeddings.features(self._normalised(self._patches(pixels)))))[..., 0]
 
     def transform(self,
         x: torch.Tensor, # [n, s, d], any s of the positions that `patch_states` gives
@@ -325,10 +334,11 @@ def _fit_pixel_normalisation(self: PixelEncoder,
 
 PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
 
-# %% ../../nbs/api/07_encoders_pixel.ipynb #a28be060
+# %% ../../nbs/api/07_encoders_pixel.ipynb #2c4bddb4
 @torch.no_grad()
 def _fit_patch_weights(self: PixelEncoder,
     texts: list[str], # a sample of what will be read, some thousands, in all its languages
+    groups: Sequence|None=None, # of each text, e.g. its language: then a patch is as rare as in the group where it is most frequent
     ridge: float=1., # added to the diagonal of the normal equations
 ) -> PixelEncoder: # self
     """Let each patch weigh what its inverse document frequency among `texts` says, as far as its features can tell; and centre the features.
@@ -336,15 +346,20 @@ def _fit_patch_weights(self: PixelEncoder,
     Weights of 1 on average over the patches of `texts`, by ridge regression. To be called after `fit_pixel_normalisation`."""
     if not self.config.patch_features: raise ValueError("this encoder has patch_features=0: there is nothing to fit")
     if isinstance(texts, str): raise TypeError("texts is a str: expected a list of texts")
-    found, strips = Counter(), 0
+    if groups is None: groups = [None]*len(texts)
+    if len(groups) != len(texts): raise ValueError(f"{len(texts)} texts and {len(groups)} groups: expected one group for each text")
+    strips, in_group = Counter(), {group: Counter() for group in dict.fromkeys(groups)}
     for i in range(0, len(texts), 512):
         batch = self.renderer(texts[i:i + 512])
-        for rows, n in zip(self._patches(torch.from_numpy(batch.pixels)).mul_(255).round_().to(torch.uint8).numpy(), batch.num_patches, strict=True):
-            found.update({row.tobytes() for row in rows[:n] if (row < 255).any()}); strips += 1
+        for rows, n, text in zip(self._patches(torch.from_numpy(batch.pixels)).mul_(255).round_().to(torch.uint8).numpy(), batch.num_patches, batch.text_index, strict=True):
+            strips[group := groups[i + text]] += 1
+            in_group[group].update(dict.fromkeys(row.tobytes() for row in rows[:n] if (row < 255).any()).keys())
+    found = sum(in_group.values(), Counter())
     if len(found) < 100: raise ValueError(f"{len(texts)} texts with {len(found)} different patches: too few to say what is rare; pass some thousands of texts")
     pixels = torch.frombuffer(bytearray(b"".join(found)), dtype=torch.uint8).view(len(found), 1, -1)
     count = torch.tensor(list(found.values()), dtype=torch.float64)
-    rare = (1 + strips/(1 + count)).log(); rare /= (count*rare).sum()/count.sum()
+    rare = torch.stack([(1 + strips[group]/(1 + torch.tensor([seen[patch] for patch in found], dtype=torch.float64))).log() for group, seen in in_group.items()]).amin(0)
+    rare /= (count*rare).sum()/count.sum()
     e, n = self.vit.embeddings, self.config.patch_features
     squares, product, mean = torch.zeros(n + 1, n + 1, dtype=torch.float64), torch.zeros(n + 1, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
     for rows in torch.arange(len(found)).split(4096):
