@@ -7,7 +7,6 @@ __all__ = ['PixelConfig', 'sincos_positions', 'PixelLayer', 'PixelEncoder']
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #a885deb2
 import contextlib, dataclasses, json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
+from .patches import fit_patch_weights, fit_pixel_normalisation
 from ..encoding import CPU_ROWS, Encodes, attend, checkpoint_folder, evaluating, length_chunks, map_layers, push_to_hub, read_json, rejoin, writing_folder
 from ..renderer import RenderConfig, TextRenderer
 
@@ -311,67 +311,7 @@ class PixelEncoder(Encodes, nn.Module):
         return other.to(self.device).eval()
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #421febd4
-def _fit_pixel_normalisation(self: PixelEncoder,
-    texts: list[str], # a sample of what will be read, some hundreds
-    floor: float=0.05, # smallest standard deviation that is divided by, of pixels in [0, 1]; of a component, when whitening
-) -> PixelEncoder: # self
-    "Set mean and scale of the 256 pixel positions, or their whitening, from the text patches of `texts`."
-    if not self.config.pixel_normalisation: raise ValueError("this encoder has pixel_normalisation=False: there is nothing to fit")
-    strips = self.renderer(texts)
-    if strips.num_patches.sum() < 2: raise ValueError(f"{len(strips)} texts with {strips.num_patches.sum()} patches: too few to fit a mean and a deviation; pass some hundreds of texts")
-    patches = self._patches(torch.from_numpy(strips.pixels))
-    keep = torch.arange(patches.shape[1])[None] < torch.from_numpy(strips.num_patches)[:, None]
-    patches = patches[keep].double()
-    if self.config.pixel_normalisation == "whiten":
-        patches = patches[(patches < 1).any(1)]   # those with ink
-        if len(patches) < 2*patches.shape[1]: raise ValueError(f"{len(texts)} texts with {len(patches)} patches that have ink: too few to whiten {patches.shape[1]} pixels; pass some hundreds of texts")
-        variance, components = torch.linalg.eigh(torch.cov(patches.T))
-        components *= components.gather(0, components.abs().argmax(0)[None]).sign()   # else their signs are the machine's
-        self.pixel_whitening.copy_((components/(variance.clamp(min=0) + floor**2).sqrt()).flip(1).float())   # the largest variance first
-    else: self.pixel_scale.copy_((1/patches.std(0).clamp(min=floor)).float())
-    self.pixel_mean.copy_(patches.mean(0).float())
-    return self
-
-PixelEncoder.fit_pixel_normalisation = _fit_pixel_normalisation
-
-# %% ../../nbs/api/07_encoders_pixel.ipynb #2c4bddb4
-@torch.no_grad()
-def _fit_patch_weights(self: PixelEncoder,
-    texts: list[str], # a sample of what will be read, some thousands, in all its languages
-    groups: Sequence|None=None, # of each text, e.g. its language: then a patch is as rare as in the group where it is most frequent
-    ridge: float=1., # added to the diagonal of the normal equations
-) -> PixelEncoder: # self
-    """Let each patch weigh what its inverse document frequency among `texts` says, as far as its features can tell; and centre the features.
-
-    Weights of 1 on average over the patches of `texts`, by ridge regression. To be called after `fit_pixel_normalisation`."""
-    if not self.config.patch_features: raise ValueError("this encoder has patch_features=0: there is nothing to fit")
-    if isinstance(texts, str): raise TypeError("texts is a str: expected a list of texts")
-    if groups is None: groups = [None]*len(texts)
-    if len(groups) != len(texts): raise ValueError(f"{len(texts)} texts and {len(groups)} groups: expected one group for each text")
-    strips, in_group = Counter(), {group: Counter() for group in dict.fromkeys(groups)}
-    for i in range(0, len(texts), 512):
-        batch = self.renderer(texts[i:i + 512])
-        for rows, n, text in zip(self._patches(torch.from_numpy(batch.pixels)).mul_(255).round_().to(torch.uint8).numpy(), batch.num_patches, batch.text_index, strict=True):
-            strips[group := groups[i + text]] += 1
-            in_group[group].update(dict.fromkeys(row.tobytes() for row in rows[:n] if (row < 255).any()).keys())
-    found = sum(in_group.values(), Counter())
-    if len(found) < 100: raise ValueError(f"{len(texts)} texts with {len(found)} different patches: too few to say what is rare; pass some thousands of texts")
-    pixels = torch.frombuffer(bytearray(b"".join(found)), dtype=torch.uint8).view(len(found), 1, -1)
-    count = torch.tensor(list(found.values()), dtype=torch.float64)
-    rare = torch.stack([(1 + strips[group]/(1 + torch.tensor([seen[patch] for patch in found], dtype=torch.float64))).log() for group, seen in in_group.items()]).amin(0)
-    rare /= (count*rare).sum()/count.sum()
-    e, n = self.vit.embeddings, self.config.patch_features
-    squares, product, mean = torch.zeros(n + 1, n + 1, dtype=torch.float64), torch.zeros(n + 1, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
-    for rows in torch.arange(len(found)).split(4096):
-        features = torch.cos(e.features(self._normalised(pixels[rows].to(self.device).float().div_(255))))[:, 0].cpu().double()
-        weighted = torch.cat([features, torch.ones(len(rows), 1, dtype=torch.float64)], 1)*count[rows, None].sqrt()
-        squares += weighted.T@weighted; product += weighted.T@(rare[rows]*count[rows].sqrt()); mean += features.T@count[rows]/count.sum()
-    solved = torch.linalg.solve(squares + ridge*torch.eye(n + 1, dtype=torch.float64), product)
-    e.patch_weight.weight.copy_(solved[None, :-1]); e.patch_weight.bias.copy_(solved[-1:])
-    e.patch_embeddings.projection.bias.copy_(-(e.feature_projection.weight@mean.to(e.feature_projection.weight)))
-    return self
-
-PixelEncoder.fit_patch_weights = _fit_patch_weights
+PixelEncoder.fit_pixel_normalisation, PixelEncoder.fit_patch_weights = fit_pixel_normalisation, fit_patch_weights
 
 # %% ../../nbs/api/07_encoders_pixel.ipynb #4b88ecc7
 def _encode_window(self: PixelEncoder,
