@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT/"sentnb"
-LAYERS = dict(core=0, renderer=1, augmenters=1, losses=1, corpora=1, results=1, figures=1, encoding=1, encoders=2, training=3, evaluation=3, experiments=4)
+LAYERS = dict(core=0, renderer=1, augmenters=1, losses=1, corpora=1, results=1, figures=1, encoding=1, encoders=2, training=3, evaluation=3, recipes=4, experiments=5)
 WITHOUT_TORCH = ("renderer", "augmenters", "corpora", "results", "figures", "experiments")
 BUILT_ON = {("encoders.mae", "encoders.pixel"), ("losses.momentum", "losses.contrastive"), ("encoders.pixel", "encoders.patches"),
             ("evaluation.retrieval", "evaluation.bitext")}  # sideways, and said so: a decoder for one kind of encoder; rows gathered from all processes; what an encoder counts before training; the nearest of two blocks
