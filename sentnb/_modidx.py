@@ -797,6 +797,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                 'sentnb.recipes._microworld': ('api/recipes.html#_microworld', 'sentnb/recipes.py'),
                                 'sentnb.recipes._public': ('api/recipes.html#_public', 'sentnb/recipes.py'),
                                 'sentnb.recipes.examples': ('api/recipes.html#examples', 'sentnb/recipes.py'),
+                                'sentnb.recipes.normalised': ('api/recipes.html#normalised', 'sentnb/recipes.py'),
                                 'sentnb.recipes.start_encoder': ('api/recipes.html#start_encoder', 'sentnb/recipes.py'),
                                 'sentnb.recipes.subset': ('api/recipes.html#subset', 'sentnb/recipes.py'),
                                 'sentnb.recipes.train': ('api/recipes.html#train', 'sentnb/recipes.py'),
