@@ -77,5 +77,14 @@ def test_the_training_log_went_down(folder):
         assert len(losses) >= 50 and np.mean(losses[-10:]) < 0.95*np.mean(losses[:10]), stage
 
 
+def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
+    "22_choices builds on its `small`, 21_sentnb_small states its recipe in its settings: one recipe."
+    asked, made = (json.loads((ROOT/"figures"/name/"small"/"run.json").read_text(encoding="utf-8")) for name in ("22_choices", "21_sentnb_small"))
+    recipe, settings = asked["notes"]["sentnb-small"], made["settings"]
+    shared = recipe.keys() & settings.keys()
+    assert {"strategy", "normalisation", "patch_features", "weighed", "hidden_size", "num_hidden_layers", "lr", "dropout", "anchored"} <= shared
+    assert {name: recipe[name] for name in shared} == {name: settings[name] for name in shared}
+
+
 def test_the_readme_of_a_card_names_no_place_of_a_machine():
     for folder in FOLDERS: assert not re.search(r"/(home|root|work|tmp|Users)/", (folder/"README.md").read_text(encoding="utf-8"))
