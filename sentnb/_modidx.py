@@ -605,6 +605,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                        'sentnb.evaluation.sts.cosines_by_set': ( 'api/evaluation_sts.html#cosines_by_set',
                                                                                  'sentnb/evaluation/sts.py'),
                                        'sentnb.evaluation.sts.evaluate': ('api/evaluation_sts.html#evaluate', 'sentnb/evaluation/sts.py'),
+                                       'sentnb.evaluation.sts.length_likeness': ( 'api/evaluation_sts.html#length_likeness',
+                                                                                  'sentnb/evaluation/sts.py'),
                                        'sentnb.evaluation.sts.multilingual': ( 'api/evaluation_sts.html#multilingual',
                                                                                'sentnb/evaluation/sts.py'),
                                        'sentnb.evaluation.sts.pearson': ('api/evaluation_sts.html#pearson', 'sentnb/evaluation/sts.py'),
