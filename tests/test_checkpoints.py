@@ -46,8 +46,11 @@ def test_it_loads_by_name_and_encodes(folder, monkeypatch):
 
 @each
 def test_it_scores_what_its_card_says(folder, hub):
+    "A sentence encoder in all ten languages; a base, which is a start and no end, in three scripts."
+    from sentnb.corpora import LANGUAGES
     from sentnb.evaluation import sts
-    found, said = sts.multilingual(load(folder.name)), scores(folder)
+    said = scores(folder)
+    found = sts.multilingual(load(folder.name), languages=LANGUAGES if ("bitext", "mean, trained") in said else ("en", "ru", "zh"))
     for language, score in found.items():
         (row,) = [row for (table, column), row in said.items() if table.endswith("STS-B test") and column == language]
         assert score == pytest.approx(float(row["value"]), abs=0.02), language
