@@ -35,7 +35,7 @@ leapfrog: setup ## the main job in minutes, offline: learn English from other la
 	@$(BIN)/sentnb run 05_leapfrog -p demo
 
 test: setup ## all tests (with SENTNB_HUB set to a mirror of the public data: those on real text too)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lab: setup ## JupyterLab in nbs/
 	@$(BIN)/jupyter lab --notebook-dir=nbs

@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("SENTNB_ROOT", str(ROOT))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # `make test` runs two files at once: threads that wait by spinning would starve the other's
 
 
 @pytest.fixture(scope="session")

@@ -243,7 +243,7 @@ def test_released_drops_what_is_short():
     (dict(attention_2=torch.rand(2, 2, 4, 6, 6)), ValueError, "views have shapes"), (dict(attention_1=torch.rand(2, 4, 5, 5)), ValueError, "expected"),
     (dict(attention_1=[torch.rand(2, 4, 5, 5), None]), TypeError, "layer 1 is NoneType"), (dict(attention_1=torch.full((2, 2, 4, 5, 5), math.nan)), FloatingPointError, "attention_1"),
     (dict(attention_2=torch.randn(2, 2, 4, 5, 5)), ValueError, "attention_2 has negative"), (dict(cells=torch.zeros(2, 3, 7).long()), ValueError, "cells are"), (dict(cells=torch.zeros(2, 4, 7)), ValueError, "cells are"),
-], ids=str)
+], ids=lambda part: " ".join(part) if isinstance(part, dict) else getattr(part, "__name__", part))
 def test_refuses(wrong, error, words):
     right = dict(attention_1=torch.rand(2, 2, 4, 5, 5), attention_2=torch.rand(2, 2, 4, 5, 5), mask=torch.ones(2, 5).int())
     ami(**right)
