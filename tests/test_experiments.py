@@ -235,12 +235,16 @@ def test_encode_refuses(tmp_path, capsys, content, sentence):
     assert (tmp_path/"out.npy").read_bytes() == b"old"
 
 
-def test_the_leapfrog_notebook_tells_the_verdicts_that_were_measured():
-    "What the text of 05_leapfrog says about `small` is what its claims.csv says."
-    notebook = json.loads((ROOT/"nbs"/"05_leapfrog.ipynb").read_text(encoding="utf-8"))
-    text = "".join(line for cell in notebook["cells"] if cell["cell_type"] == "markdown" for line in cell["source"])
-    told = dict(re.findall(r"^\| (pixel-\d+) \| (holds|fails|inconclusive at this scale|not run) \|$", text, flags=re.M))
-    measured = results.load_run(ROOT/"figures"/"05_leapfrog"/"small").claims
+TOLD = [path for path in EXPERIMENTS if "| claim | at small |" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda path: path.stem)
+def test_a_notebook_tells_the_verdicts_that_were_measured(path):
+    "What the text says about `small` is what claims.csv of that run says."
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    text = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    told = dict(re.findall(r"^\| (\w+-\d+) \| (holds|fails|inconclusive at this scale|not run) \|$", text, flags=re.M))
+    measured = results.load_run(ROOT/"figures"/path.stem/"small").claims
     assert told == dict(zip(measured["claim"], measured["verdict"])) and told
 
 
