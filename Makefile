@@ -47,7 +47,7 @@ report: setup ## the tables of the papers beside ours
 	@$(BIN)/sentnb run 90_report -p $(PROFILE)
 
 notebooks: setup ## run the library notebooks again in place, clean them, export the library
-	@$(BIN)/jupyter execute --inplace --startup_timeout=120 $(LIBRARY)
+	@TQDM_DISABLE=1 $(BIN)/jupyter execute --inplace --startup_timeout=120 $(LIBRARY)
 	@$(BIN)/nbdev_clean
 	@$(BIN)/nbdev_export
 

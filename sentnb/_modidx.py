@@ -39,6 +39,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                              'sentnb.core.file_sha256': ('api/core.html#file_sha256', 'sentnb/core.py'),
                              'sentnb.core.fingerprint': ('api/core.html#fingerprint', 'sentnb/core.py'),
                              'sentnb.core.pick': ('api/core.html#pick', 'sentnb/core.py'),
+                             'sentnb.core.progress': ('api/core.html#progress', 'sentnb/core.py'),
                              'sentnb.core.project_root': ('api/core.html#project_root', 'sentnb/core.py'),
                              'sentnb.core.replacing': ('api/core.html#replacing', 'sentnb/core.py'),
                              'sentnb.core.seed_everything': ('api/core.html#seed_everything', 'sentnb/core.py'),

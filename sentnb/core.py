@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROFILES', 'project_root', 'data_dir', 'cache_dir', 'figures_dir', 'pick', 'settings_for', 'derive_seed',
-           'seed_everything', 'fingerprint', 'file_sha256', 'replacing', 'write_atomic']
+           'seed_everything', 'fingerprint', 'file_sha256', 'replacing', 'write_atomic', 'progress']
 
 # %% ../nbs/api/00_core.ipynb #835b7806
 import contextlib, hashlib, json, os, random, tempfile
@@ -139,3 +139,13 @@ def write_atomic(
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     return Path(path)
+
+# %% ../nbs/api/00_core.ipynb #a90b3f62
+def progress(
+    show: bool|None=None, # None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
+    **options: Any, # of tqdm: total or iterable, desc, unit
+): # a tqdm bar, to be used in a `with` statement
+    "A progress bar of tqdm. The variable is read here, and anew each time: tqdm's own bar for notebooks does not read it."
+    from tqdm.auto import tqdm
+    silent = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
+    return tqdm(delay=0 if show else 2, disable=silent if show is None else not show, **options)

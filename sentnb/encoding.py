@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .core import data_dir
+from .core import data_dir, progress
 
 # %% ../nbs/api/05b_encoding.ipynb #c53fb1fe
 def windows(
@@ -73,10 +73,9 @@ class Encodes:
         window: int=4096, # texts held at a time
     ) -> np.ndarray: # float32 [n, d], order kept
         "Embed texts. Equal texts get equal rows up to rounding, whatever stands beside them."
-        from tqdm.auto import tqdm
         n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
         parts = []
-        with tqdm(total=n, desc="encode", unit="text", delay=0 if show_progress else 2, **({} if show_progress is None else dict(disable=not show_progress))) as bar:
+        with progress(show_progress, total=n, desc="encode", unit="text") as bar:
             for part in self.encode_batches(texts, batch_size, normalize, head, window): parts.append(part); bar.update(len(part))
         return np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
 

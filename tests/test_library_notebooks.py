@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,7 +23,7 @@ finally: nbformat.write(notebook, sys.argv[2])
 
 def execute(path: Path, copy: Path) -> str:
     "Execute into a copy; returns the error, '' if there is none."
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "JUPYTER_PREFER_ENV_PATH": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "JUPYTER_PREFER_ENV_PATH": "1", "TQDM_DISABLE": "1"} # a bar that only a slow machine shows is no output
     env.pop("SENTNB_HUB", None)
     done = subprocess.run([sys.executable, "-c", EXECUTE, str(path), str(copy)], cwd=ROOT, env=env, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stderr[-5000:]
@@ -52,3 +53,11 @@ def test_runs_and_shows_what_it_showed(path, executed):
     error = future.result()
     assert not error, error
     assert shape(copy) == shape(path), "its outputs are of another run than its code: make notebooks"
+
+
+def test_what_a_cell_shows_does_not_depend_on_speed(tmp_path):
+    cells = [f"import time\nfrom sentnb.core import progress\nwith progress({show}, iterable=range(2)) as bar:\n    for _ in bar: time.sleep(1.2)" for show in ("None", "True")]
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), tmp_path/"slow.ipynb")
+    assert not execute(tmp_path/"slow.ipynb", tmp_path/"copy.ipynb")
+    quiet, asked = shape(tmp_path/"copy.ipynb")
+    assert quiet == [] and asked and asked[0][0] == "display_data"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import progress
 from ..corpora.datasets import declared, load
 from ..results import bootstrap
 from .bitext import merge_nearest
@@ -72,10 +73,9 @@ def search(
     block: int = 4096, # documents encoded and compared at a time
     index: str = "exact", # one of INDEXES
     encode_options: dict|None = None, # passed to encode, e.g. dict(head="keep") as in the retrieval script of Pixel-Linguist
-    show_progress: bool|None = None, # None: a bar if it takes longer than two seconds
+    show_progress: bool|None = None, # as in core.progress
 ) -> dict[str, dict[str, float]]: # query id -> document id -> score, best first
     "Encode a stream of documents and find the nearest of each query: a `run`, as TREC calls it."
-    from tqdm.auto import tqdm
     if index not in INDEXES: raise ValueError(f"index={index!r}: expected one of {', '.join(INDEXES)}")
     if k < 1 or block < 1: raise ValueError(f"k={k}, block={block}: expected at least 1")
     if not queries: raise ValueError("there are no queries")
@@ -87,7 +87,7 @@ def search(
     distinct = list(dict.fromkeys(queries.values()))
     rows = {text: i for i, text in enumerate(distinct)}
     vectors = encode(distinct, "queries")[[rows[text] for text in queries.values()]]
-    with tqdm(total=len(corpus) if hasattr(corpus, "__len__") else None, desc="search", unit="document", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
+    with progress(show_progress, total=len(corpus) if hasattr(corpus, "__len__") else None, desc="search", unit="document") as bar:
         def blocks():
             for held in _stream(corpus, block):
                 for name, _ in held:

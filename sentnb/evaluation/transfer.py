@@ -16,7 +16,7 @@ import numpy as np
 from scipy import linalg
 from scipy.special import expit, ndtri
 
-from ..core import derive_seed
+from ..core import derive_seed, progress
 from ..corpora.datasets import load
 
 # %% ../../nbs/api/09b_evaluation_transfer.ipynb #e9c8c9ba
@@ -338,16 +338,15 @@ def evaluate_all(
     enc: Any, # anything with encode(list of str) -> [n, d]
     names: Iterable[str] = tuple(TASKS),
     max_train: int|None = None, # as in evaluate
-    show_progress: bool|None = None, # None: a bar if it takes longer than two seconds
+    show_progress: bool|None = None, # as in core.progress
     encode_options: dict|None = None, # passed to encode
     **settings: Any, # strengths, scaling, folds, seed
 ) -> dict[str, dict[str, Any]]: # task -> as in evaluate
     "Several tasks; a sentence that stands in more than one is encoded once."
-    from tqdm.auto import tqdm
     tasks = {name: _read(name, None, max_train) for name in names}
     settings = dict(strengths=None, scaling="block", folds=10, seed=1111) | settings
     vectors, row_of = _encode_distinct(enc, (text for data in tasks.values() for rows in data.values() for row in rows for text in row[:-1]), encode_options)
-    with tqdm(tasks.items(), desc="transfer", unit="task", delay=0 if show_progress else 2, disable=show_progress is False) as bar:
+    with progress(show_progress, iterable=tasks.items(), desc="transfer", unit="task") as bar:
         return {name: _score(name, data, vectors, row_of, **settings) for name, data in bar}
 
 def average(
