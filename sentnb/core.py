@@ -143,7 +143,7 @@ def write_atomic(
 # %% ../nbs/api/00_core.ipynb #a90b3f62
 def progress(
     show: bool|None=None, # None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
-    **options: Any, # of tqdm: total or iterable, desc, unit
+    **options: Any, # of tqdm: iterable or total, desc, unit, initial
 ): # a tqdm bar, to be used in a `with` statement
     "A progress bar of tqdm. The variable is read here, and anew each time: tqdm's own bar for notebooks does not read it."
     from tqdm.auto import tqdm

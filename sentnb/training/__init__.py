@@ -20,10 +20,9 @@ from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 
 from .. import augmenters
-from ..core import derive_seed, fingerprint, replacing, write_atomic
+from ..core import derive_seed, fingerprint, progress, replacing, write_atomic
 from ..losses.contrastive import gather, info_nce
 from ..losses.distillation import vector_distance
 from ..results import code_state
@@ -286,7 +285,7 @@ def fit(
             saved, parameters = {}, [*encoder.parameters(), *trained]
             data = _Batches(stage, encoder, seed, start*stage.accumulate, accelerator.process_index, accelerator.num_processes)
             batches = iter(DataLoader(data, batch_size=None, num_workers=workers))
-            bar = after.enter_context(tqdm(range(start, stage.steps), initial=start, total=stage.steps, desc=stage.name, unit="step", disable=not (show_progress and main)))
+            bar = after.enter_context(progress(show_progress and main, iterable=range(start, stage.steps), initial=start, total=stage.steps, desc=stage.name, unit="step"))
             began = time.perf_counter()
             for step in bar:
                 for group in optimizer.param_groups: group["lr"] = learning_rate_at(step, stage)
