@@ -1,4 +1,4 @@
-"""What the tests share: where the real data and the golden files lie, and the sentence with which a test that needs them skips."""
+"""What the tests share: real data, golden files, and the sentence with which a test skips without them."""
 import os
 import subprocess
 import sys
@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("SENTNB_ROOT", str(ROOT))
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # `make test` runs two files at once: threads that wait by spinning would starve the other's
+# `make test` runs two files at once: threads that wait by spinning would starve the other's
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +45,14 @@ def fonts() -> Path:
 
 @pytest.fixture(scope="session")
 def two_processes():
-    "Run a test file as rank 0 and rank 1, side by side: two_processes(file, folder) -> what each left in folder/RANK.npz."
+    "Run a test file as rank 0 and rank 1: two_processes(file, folder) -> what each left in folder/RANK.npz."
     def call(file: str, folder: Path) -> list[dict]:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        if sys.platform == "linux": environment["GLOO_SOCKET_IFNAME"] = "lo"  # a host name that does not resolve is no obstacle
-        processes = [subprocess.Popen([sys.executable, file, str(rank), str(folder)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        if sys.platform == "linux": environment["GLOO_SOCKET_IFNAME"] = "lo"  # a host name need not resolve
+        options = dict(env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        commands = [[sys.executable, file, str(rank), str(folder)] for rank in range(2)]
+        processes = [subprocess.Popen(command, **options) for command in commands]
         try: outputs = [process.communicate(timeout=240)[0] for process in processes]
         finally:
             for process in processes: process.kill()
@@ -59,9 +63,10 @@ def two_processes():
 
 @pytest.fixture(scope="session")
 def python():
-    "Run code in a fresh interpreter in the project's root: python(code) -> its stdout; a failure shows its stderr."
+    "Run code in a fresh interpreter in the project's root: python(code) -> its stdout; an error is shown."
     def call(code: str, **env: str) -> str:
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **env},
+                              capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
     return call

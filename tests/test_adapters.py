@@ -1,4 +1,6 @@
-"Any encoder of ours in sentence-transformers and in MTEB: the same vectors, the same scores. Both are extras; the module itself needs neither."
+"""Any encoder of ours in sentence-transformers and in MTEB: the same vectors, the same scores.
+
+Both are extras; the module itself needs neither."""
 import importlib.util
 import json
 import sys
@@ -10,21 +12,24 @@ import torch
 from PIL import Image
 
 from sentnb.corpora import Microworld
-from sentnb.encoders.adapters import (CODES, EXTRAS, MtebEncoder, SentenceModule, extra, pairs_task, read_pictures, run_task, sentence_transformer,
-                                      sts_task, weights_fingerprint)
+from sentnb.encoders.adapters import (
+    CODES, EXTRAS, MtebEncoder, SentenceModule, extra, pairs_task, read_pictures, run_task,
+    sentence_transformer, sts_task, weights_fingerprint)
 from sentnb.encoders.pixel import PixelConfig, PixelEncoder
 from sentnb.encoders.static import StaticEncoder
 from sentnb.encoders.text import small_text_encoder, train_wordpiece
 from sentnb.evaluation import sts
 from sentnb.renderer import RenderConfig, TextRenderer
 
-TEXTS = ["A cat sleeps.", "Die Katze schläft.", "猫在睡觉。", "A dog barks at three doctors in front of the old hospital, and nobody listens.", "", "a", "A cat sleeps."]
+TEXTS = ["A cat sleeps.", "Die Katze schläft.", "猫在睡觉。",
+         "A dog barks at three doctors in front of the old hospital, and nobody listens.",
+         "", "a", "A cat sleeps."]
 KINDS = ("pixel", "pixel scrolling", "pixel cls", "text", "static")
 
 
 def needs(module: str):
-    name, _ = EXTRAS[module]
-    return pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"an extra: pip install 'sentnb[{name}]'")
+    missing, (name, _) = importlib.util.find_spec(module) is None, EXTRAS[module]
+    return pytest.mark.skipif(missing, reason=f"an extra: pip install 'sentnb[{name}]'")
 
 
 needs_st, needs_mteb = needs("sentence_transformers"), needs("mteb")
@@ -39,18 +44,22 @@ def encoders(world):
     torch.manual_seed(0)
     small = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
     pixel = dict(small, max_patches=48)
-    found = {"pixel": PixelEncoder(PixelConfig(**pixel, head=True)).fit_pixel_normalisation(world[:50]),
-             "pixel scrolling": PixelEncoder(PixelConfig(**pixel, pixel_normalisation=False), RenderConfig(strategy="continuous", max_patches=5, long="scroll")),
-             "pixel cls": PixelEncoder(PixelConfig(**pixel, pixel_normalisation=False, pooling="cls"), RenderConfig(strategy="bigrams", max_patches=20)),
-             "text": small_text_encoder(train_wordpiece(world, 300), **small, max_length=40),
-             "static": StaticEncoder.fit(world, dim=16, min_count=3)}
-    for encoder in found.values():
+    plain = dict(pixel, pixel_normalization=False)
+    scrolling = RenderConfig(strategy="continuous", max_patches=5, long="scroll")
+    bigrams = RenderConfig(strategy="bigrams", max_patches=20)
+    encoders = {"pixel": PixelEncoder(PixelConfig(**pixel, head=True)).fit_pixel_normalization(world[:50]),
+                "pixel scrolling": PixelEncoder(PixelConfig(**plain), scrolling),
+                "pixel cls": PixelEncoder(PixelConfig(**plain, pooling="cls"), bigrams),
+                "text": small_text_encoder(train_wordpiece(world, 300), **small, max_length=40),
+                "static": StaticEncoder.fit(world, dim=16, min_count=3)}
+    for encoder in encoders.values():
         if isinstance(encoder, torch.nn.Module): encoder.eval()
-    return found
+    return encoders
 
 
 def vectors_of(module: SentenceModule, texts: list, **options) -> np.ndarray:
-    with torch.inference_mode(): return module(module.preprocess(texts, **options))["sentence_embedding"].numpy()
+    with torch.inference_mode():
+        return module(module.preprocess(texts, **options))["sentence_embedding"].numpy()
 
 
 def close(a, b, tolerance=1e-6) -> bool:
@@ -63,12 +72,14 @@ def test_the_module_gives_the_encoders_vectors_saves_and_loads(kind, encoders, t
     encoder = encoders[kind]
     module = SentenceModule(encoder).eval()
     assert close(vectors_of(module, TEXTS), encoder.encode(TEXTS))
-    assert close(vectors_of(SentenceModule(encoder, normalize=False).eval(), TEXTS), encoder.encode(TEXTS, normalize=False))
+    as_they_are = vectors_of(SentenceModule(encoder, normalize=False).eval(), TEXTS)
+    assert close(as_they_are, encoder.encode(TEXTS, normalize=False))
     assert close(vectors_of(module, ["cat"], prompt="the "), encoder.encode(["the cat"]))
     assert module.get_embedding_dimension() == encoder.width == vectors_of(module, ["a"]).shape[1]
     for _ in range(2): module.save(str(tmp_path/"saved"))
     files = {path.name for path in (tmp_path/"saved").iterdir()}
-    assert {"sentnb_module.json", "config.json", "model.safetensors"} <= files and not [name for name in files if name.endswith((".bin", ".pt", ".pkl", ".py"))]
+    assert {"sentnb_module.json", "config.json", "model.safetensors"} <= files
+    assert not [name for name in files if name.endswith((".bin", ".pt", ".pkl", ".py"))]
     again = SentenceModule.load(str(tmp_path/"saved"), subfolder="", trust_remote_code=False)
     assert (vectors_of(again, TEXTS) == vectors_of(module, TEXTS)).all() and not again.training
     assert (type(encoder).from_pretrained(tmp_path/"saved").encode(TEXTS) == encoder.encode(TEXTS)).all()
@@ -79,14 +90,18 @@ def test_options_are_kept(encoders, tmp_path):
     module = SentenceModule(encoders["pixel"], normalize=False, head="keep", max_seq_length=6).eval()
     assert module.preprocess(TEXTS)["pixel_values"].shape[2] == 6*16
     expected = encoders["pixel"](*encoders["pixel"].collate(TEXTS, 6), head="keep").detach().numpy()
-    assert close(vectors_of(module, TEXTS), expected) and np.abs(expected - encoders["pixel"].encode(TEXTS, normalize=False)).max() > .01
+    assert close(vectors_of(module, TEXTS), expected)
+    assert np.abs(expected - encoders["pixel"].encode(TEXTS, normalize=False)).max() > .01
     module.save(tmp_path)
     again = SentenceModule.load(tmp_path)
-    assert (again.normalize, again.head, again.max_seq_length) == (False, "keep", 6) and close(vectors_of(again, TEXTS), expected)
+    assert (again.normalize, again.head, again.max_seq_length) == (False, "keep", 6)
+    assert close(vectors_of(again, TEXTS), expected)
     text = SentenceModule(encoders["text"], max_seq_length=5)
-    assert text.preprocess(TEXTS)["input_ids"].shape[1] == 5 and SentenceModule(encoders["static"]).max_seq_length is None
+    assert text.preprocess(TEXTS)["input_ids"].shape[1] == 5
+    assert SentenceModule(encoders["static"]).max_seq_length is None
     for encoder, value in (("pixel", 49), ("pixel", 1), ("text", 41), ("text", 2), ("static", 10)):
-        with pytest.raises(ValueError, match="max_seq_length"): SentenceModule(encoders[encoder], max_seq_length=value)
+        with pytest.raises(ValueError, match="max_seq_length"):
+            SentenceModule(encoders[encoder], max_seq_length=value)
 
 
 def test_gradients_reach_the_weights(encoders):
@@ -103,16 +118,20 @@ def test_what_cannot_be_saved_or_loaded(encoders, tmp_path):
         width = 2
         def encode(self, texts, **_): return np.ones((len(texts), 2), np.float32)
     with pytest.raises(TypeError, match="cannot be saved"): SentenceModule(Mine()).save(tmp_path/"mine")
-    with pytest.raises(TypeError, match="expected one of ours"): SentenceModule("a name")
+    with pytest.raises(TypeError, match="no encoder for encoding: it has no width"): SentenceModule("a name")
     module = SentenceModule(encoders["static"])
-    with pytest.raises(ValueError, match="safetensors only"): module.save(tmp_path/"unsafe", safe_serialization=False)
+    with pytest.raises(ValueError, match="safetensors only"):
+        module.save(tmp_path/"unsafe", safe_serialization=False)
     assert not (tmp_path/"unsafe").exists()
     module.save(tmp_path/"static")
     before = {path.name: path.read_bytes() for path in (tmp_path/"static").iterdir()}
-    with pytest.raises(FileExistsError, match="sentnb-static.*sentnb-pixel"): SentenceModule(encoders["pixel"]).save(tmp_path/"static")
+    with pytest.raises(FileExistsError, match="sentnb-static.*sentnb-pixel"):
+        SentenceModule(encoders["pixel"]).save(tmp_path/"static")
     assert {path.name: path.read_bytes() for path in (tmp_path/"static").iterdir()} == before
-    with pytest.raises(FileNotFoundError, match="sentnb_module.json"): SentenceModule.load(str(encoders["static"].save_pretrained(tmp_path/"plain")))
-    for name in ("os.path.join", "sentnb.encoders.nowhere.Encoder", "sentnb.encoders.pixel.Nothing", "sentnb.core.pick", ""):
+    with pytest.raises(FileNotFoundError, match="sentnb_module.json"):
+        SentenceModule.load(str(encoders["static"].save_pretrained(tmp_path/"plain")))
+    for name in ("os.path.join", "sentnb.encoders.nowhere.Encoder", "sentnb.encoders.pixel.Nothing",
+                 "sentnb.core.pick", ""):
         (tmp_path/"static"/"sentnb_module.json").write_text(json.dumps(dict(encoder=name)))
         with pytest.raises(ValueError, match="no such class"): SentenceModule.load(tmp_path/"static")
 
@@ -123,8 +142,11 @@ def test_pictures_are_read_as_they_were_drawn(strategy, long):
     config = RenderConfig(strategy=strategy, max_patches=9, long=long)
     drawn = TextRenderer(config)(TEXTS)
     whole = TextRenderer(config)(TEXTS, max_patches=99, long="error")
-    wide = [np.pad(whole[i].pixels, [(0, 0), (0, 16*(i % 3) + i)], constant_values=255) for i in range(len(whole))] # paper at the end
-    for pictures in (wide, [Image.fromarray(one) for one in wide], [np.repeat(one[..., None], 3, 2) for one in wide], [Image.fromarray(one).convert("RGBA") for one in wide]):
+    def with_paper(pixels, width): return np.pad(pixels, [(0, 0), (0, width)], constant_values=255)
+    wide = [with_paper(strip.pixels, 16*(i % 3) + i) for i, strip in enumerate(whole)]
+    images = [Image.fromarray(pixels) for pixels in wide]
+    in_colours = [np.repeat(pixels[..., None], 3, 2) for pixels in wide]
+    for pictures in (wide, images, in_colours, [image.convert("RGBA") for image in images]):
         read = read_pictures(iter(pictures), config)
         assert (read.pixels == drawn.pixels).all() and (read.num_patches == drawn.num_patches).all()
         assert (read.text_index == drawn.text_index).all() and (read.truncated == drawn.truncated).all()
@@ -135,8 +157,11 @@ def test_pictures_are_read_as_they_were_drawn(strategy, long):
 def test_what_is_no_picture_of_text():
     assert read_pictures([]).pixels.shape == (0, 16, 16)
     clear = Image.new("RGBA", (32, 16), (0, 0, 0, 0)) # transparent: paper, not ink
-    assert read_pictures([clear]).num_patches.tolist() == [1] and read_pictures([clear]).pixels[0, :, :16].min() == 255
-    for bad, error, message in ((Image.new("L", (64, 20)), ValueError, r"pictures\[1\] is 64 x 20"), ("text", TypeError, r"pictures\[1\] is str"), (np.zeros((16, 16)), ValueError, "float64")):
+    assert read_pictures([clear]).num_patches.tolist() == [1]
+    assert read_pictures([clear]).pixels[0, :, :16].min() == 255
+    for bad, error, message in ((Image.new("L", (64, 20)), ValueError, r"pictures\[1\] is 64 x 20"),
+                                ("text", TypeError, r"pictures\[1\] is str"),
+                                (np.zeros((16, 16)), ValueError, "float64")):
         with pytest.raises(error, match=message): read_pictures([Image.new("L", (16, 16)), bad])
 
 
@@ -145,16 +170,19 @@ def test_a_batch_is_of_one_kind(encoders):
     picture = Image.fromarray(encoders["pixel"].renderer(["a"])[0].pixels)
     assert close(vectors_of(module, [dict(image=picture)]), vectors_of(module, [dict(text="a")]), 0)
     with pytest.raises(TypeError, match=r"inputs\[1\] is L?Image"): module.preprocess(["a", picture])
-    with pytest.raises(TypeError, match=r"inputs\[0\] is L?Image"): SentenceModule(encoders["text"]).preprocess([picture])
+    with pytest.raises(TypeError, match=r"inputs\[0\] is L?Image"):
+        SentenceModule(encoders["text"]).preprocess([picture])
     with pytest.raises(ValueError, match="prompt"): module.preprocess([picture], prompt="query: ")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mteb_model_encodes_batches_in_order(kind, encoders):
     model, expected = MtebEncoder(encoders[kind]), encoders[kind].encode(TEXTS)
-    assert close(model.encode([dict(text=TEXTS[:3]), dict(text=TEXTS[3:])], task_metadata=None, prompt_type=None), expected)
+    vectors = model.encode([dict(text=TEXTS[:3]), dict(text=TEXTS[3:])], task_metadata=None, prompt_type=None)
+    assert close(vectors, expected)
     assert model.encode([]).shape == (0, encoders[kind].width)
-    assert close(model.similarity(expected, 3*expected), expected @ expected.T) and close(model.similarity_pairwise(expected, 3*expected), np.ones(len(TEXTS)))
+    assert close(model.similarity(expected, 3*expected), expected @ expected.T)
+    assert close(model.similarity_pairwise(expected, 3*expected), np.ones(len(TEXTS)))
     if not kind.startswith("pixel"):
         with pytest.raises(ValueError, match="image"): model.encode([dict(image=[None])])
 
@@ -163,8 +191,10 @@ def test_without_the_extras(encoders):
     with mock.patch.dict(sys.modules, {name: None for name in EXTRAS}):
         for module, (name, _) in EXTRAS.items():
             with pytest.raises(ImportError, match=rf"pip install 'sentnb\[{name}\]'"): extra(module)
-        for call in (lambda: sentence_transformer(encoders["text"]), lambda: pairs_task(dict(en=(["a", "b"], ["a", "b"], [1, 2])), "Any"), lambda: run_task(encoders["text"], None),
-                     lambda: MtebEncoder(encoders["text"]).mteb_model_meta):
+        pairs = dict(en=(["a", "b"], ["a", "b"], [1, 2]))
+        encoder = encoders["text"]
+        for call in (lambda: sentence_transformer(encoder), lambda: pairs_task(pairs, "Any"),
+                     lambda: run_task(encoder, None), lambda: MtebEncoder(encoder).mteb_model_meta):
             with pytest.raises(ImportError, match="is not installed"): call()
 
 
@@ -172,12 +202,17 @@ def test_an_extra_that_is_too_old_or_broken(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", mock.Mock())
     monkeypatch.setattr("importlib.metadata.version", lambda name: "1.39.7")
     with pytest.raises(ImportError, match="mteb 1.39.7 is too old, expected 2.0 or newer"): extra("mteb")
-    monkeypatch.setattr("importlib.import_module", mock.Mock(side_effect=ModuleNotFoundError("No module named 'polars'", name="polars")))
+    lacking = ModuleNotFoundError("No module named 'polars'", name="polars")
+    monkeypatch.setattr("importlib.import_module", mock.Mock(side_effect=lacking))
     with pytest.raises(ModuleNotFoundError, match="polars"): extra("mteb") # not "mteb is not installed"
 
 
 def test_importing_the_adapters_imports_neither_library(python):
-    assert python("import sys, sentnb.encoders.adapters; print([name for name in ('sentence_transformers', 'mteb', 'datasets') if name in sys.modules])").strip() == "[]"
+    code = """
+import sys
+import sentnb.encoders.adapters
+print([name for name in ('sentence_transformers', 'mteb', 'datasets') if name in sys.modules])"""
+    assert python(code).strip() == "[]"
 
 
 @needs_st
@@ -186,29 +221,35 @@ def test_sentence_transformers_saves_loads_and_encodes(kind, encoders, tmp_path)
     from sentence_transformers import SentenceTransformer
     expected = encoders[kind].encode(TEXTS)
     model = SentenceTransformer(modules=[SentenceModule(encoders[kind])], device="cpu")
-    assert close(model.encode(TEXTS), expected) and close(model.encode(TEXTS, batch_size=2, convert_to_tensor=True), expected)
+    assert close(model.encode(TEXTS), expected)
+    assert close(model.encode(TEXTS, batch_size=2, convert_to_tensor=True), expected)
     assert close(sentence_transformer(encoders[kind]).encode(TEXTS[0]), expected[0])
-    assert model.similarity(expected, expected).shape == (7, 7) and model.max_seq_length == SentenceModule(encoders[kind]).max_seq_length
+    assert model.similarity(expected, expected).shape == (7, 7)
+    assert model.max_seq_length == SentenceModule(encoders[kind]).max_seq_length
     model.save(str(tmp_path/"saved"))
-    assert not [path for path in (tmp_path/"saved").rglob("*") if path.suffix in (".bin", ".pt", ".pkl", ".py")]
-    again = SentenceTransformer(str(tmp_path/"saved"), trust_remote_code=True, device="cpu", local_files_only=True)
+    folder = tmp_path/"saved"
+    assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pkl", ".py")]
+    again = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu", local_files_only=True)
     assert close(again.encode(TEXTS), expected) and isinstance(again[0], SentenceModule)
     assert (type(encoders[kind]).from_pretrained(tmp_path/"saved").encode(TEXTS) == expected).all()
-    with pytest.raises(ValueError, match="safetensors only"): model.save(str(tmp_path/"unsafe"), safe_serialization=False)
+    with pytest.raises(ValueError, match="safetensors only"):
+        model.save(str(tmp_path/"unsafe"), safe_serialization=False)
 
 
 @needs_st
 def test_sentence_transformers_loads_in_a_new_process(encoders, tmp_path, python):
-    sentence_transformer(encoders["pixel"]).save(str(tmp_path/"saved"))
+    folder = str(tmp_path/"saved")
+    sentence_transformer(encoders["pixel"]).save(folder)
     code = f"""
 from sentence_transformers import SentenceTransformer
-model = SentenceTransformer({str(tmp_path/"saved")!r}, trust_remote_code=True, device="cpu", local_files_only=True)
+model = SentenceTransformer({folder!r}, trust_remote_code=True, device="cpu", local_files_only=True)
 print([float(x) for x in model.encode("A cat sleeps.")])"""
     assert close(json.loads(python(code)), encoders["pixel"].encode(["A cat sleeps."])[0])
 
 
 @needs_st
-@pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers.losses':DeprecationWarning") # its place before version 6
+# its place before version 6
+@pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers.losses':DeprecationWarning")
 def test_sentence_transformers_trains_the_encoder(encoders):
     from sentence_transformers import losses
     model = sentence_transformer(PixelEncoder(encoders["pixel"].config, encoders["pixel"].render_config))
@@ -222,24 +263,28 @@ def test_sentence_transformers_trains_the_encoder(encoders):
 
 
 @pytest.fixture(scope="module")
-def pairs(): return {language: tuple(map(list, zip(*Microworld().sts(language, n=60)))) for language in ("en", "ru")}
+def pairs():
+    return {language: tuple(map(list, zip(*Microworld().sts(language, n=60)))) for language in ("en", "ru")}
 
 
 @needs_mteb
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_mteb_task_gives_our_scores(kind, encoders, pairs):
     task = pairs_task(pairs, "MicroworldSTS")
-    found = run_task(encoders[kind], task)
-    assert list(found) == ["test"] and set(found["test"]) == {"en", "ru"}
+    scores = run_task(encoders[kind], task)
+    assert list(scores) == ["test"] and set(scores["test"]) == {"en", "ru"}
     for language, (first, second, gold) in pairs.items():
         ours = sts.score(encoders[kind], first, second, gold)["all"]
-        theirs = found["test"][language]
-        # by our similarity, in float64; ranks move where cosines are equal but for rounding, as those of untrained encoders are
-        assert abs(theirs["pearson"] - ours["pearson"]) < 1e-6 and abs(theirs["spearman"] - ours["spearman"]) < 1e-3
+        theirs = scores["test"][language]
+        # by our similarity, in float64; ranks move where cosines are equal but for rounding, as those of
+        # untrained encoders are
+        assert abs(theirs["pearson"] - ours["pearson"]) < 1e-6
+        assert abs(theirs["spearman"] - ours["spearman"]) < 1e-3
         # by its own cosine, in float32
-        assert abs(theirs["cosine_pearson"] - ours["pearson"]) < 1e-3 and abs(theirs["cosine_spearman"] - ours["spearman"]) < 5e-3
+        assert abs(theirs["cosine_pearson"] - ours["pearson"]) < 1e-3
+        assert abs(theirs["cosine_spearman"] - ours["spearman"]) < 5e-3
         assert theirs["main_score"] == theirs["cosine_spearman"]
-    assert run_task(encoders[kind], task) == found # its data are still loaded
+    assert run_task(encoders[kind], task) == scores # its data are still loaded
 
 
 @needs_mteb
@@ -247,20 +292,26 @@ def test_visual_sts_gives_the_scores_of_the_text(encoders, pairs):
     encoder = encoders["pixel"]
     read = run_task(encoder, pairs_task(pairs, "MicroworldSTS"))["test"]
     seen = run_task(encoder, pairs_task(pairs, "VisualMicroworldSTS", renderer=encoder.renderer))["test"]
-    for language in pairs: assert abs(seen[language]["cosine_spearman"] - read[language]["cosine_spearman"]) < 1e-4
-    with pytest.raises(ValueError, match="image"): run_task(encoders["text"], pairs_task(pairs, "VisualMicroworldSTS", renderer=encoder.renderer))
+    for language in pairs:
+        assert abs(seen[language]["cosine_spearman"] - read[language]["cosine_spearman"]) < 1e-4
+    with pytest.raises(ValueError, match="image"):
+        run_task(encoders["text"], pairs_task(pairs, "VisualMicroworldSTS", renderer=encoder.renderer))
 
 
 @needs_mteb
 def test_what_mteb_knows_of_model_and_task(encoders, pairs):
     import mteb
     meta = MtebEncoder(encoders["pixel"], "sentnb/pixel-tiny").mteb_model_meta
-    assert meta.name == "sentnb/pixel-tiny" and meta.revision == weights_fingerprint(encoders["pixel"]) and meta.modalities == ["text", "image"] and meta.embed_dim == 32
+    assert meta.name == "sentnb/pixel-tiny" and meta.revision == weights_fingerprint(encoders["pixel"])
+    assert meta.modalities == ["text", "image"] and meta.embed_dim == 32
     assert MtebEncoder(encoders["text"]).mteb_model_meta.revision != meta.revision
     task, other = pairs_task(pairs, "One"), pairs_task({"en": pairs["en"]}, "One")
-    assert task.metadata.dataset["revision"] != other.metadata.dataset["revision"] and isinstance(task, mteb.AbsTask)
-    done = mteb.evaluate(MtebEncoder(encoders["static"]), [other], cache=None, co2_tracker=False, show_progress_bar=False)
-    assert done.task_results[0].get_score() == pytest.approx(run_task(encoders["static"], other)["test"]["en"]["cosine_spearman"])
+    assert task.metadata.dataset["revision"] != other.metadata.dataset["revision"]
+    assert isinstance(task, mteb.AbsTask)
+    quietly = dict(cache=None, co2_tracker=False, show_progress_bar=False)
+    done = mteb.evaluate(MtebEncoder(encoders["static"]), [other], **quietly)
+    ours = run_task(encoders["static"], other)["test"]["en"]["cosine_spearman"]
+    assert done.task_results[0].get_score() == pytest.approx(ours)
 
 
 @needs_mteb
@@ -271,21 +322,28 @@ def test_mteb_takes_the_sentence_transformer_too(encoders, pairs):
     model = sentence_transformer(encoders["pixel"])
     model.model_card_data.model_name = "sentnb/pixel-tiny" # MTEB before 2.8 fails where a model has no name
     done = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
-    assert done.task_results[0].get_score() == pytest.approx(run_task(encoders["pixel"], task)["test"]["en"]["cosine_spearman"], abs=1e-4)
+    ours = run_task(encoders["pixel"], task)["test"]["en"]["cosine_spearman"]
+    assert done.task_results[0].get_score() == pytest.approx(ours, abs=1e-4)
 
 
 @needs_mteb
 def test_pairs_that_make_no_task(encoders, pairs):
     first, second, gold = pairs["en"]
-    for given, message in (({}, "no pairs"), ({"xx": pairs["en"]}, "no MTEB code for xx"), ({"en": (first, second, gold[1:])}, "as many of each"), ({"en": (first, second, [float("nan")]*len(gold))}, "finite")):
+    for given, message in (({}, "no pairs"), ({"xx": pairs["en"]}, "no MTEB code for xx"),
+                           ({"en": (first, second, gold[1:])}, "as many of each"),
+                           ({"en": (first, second, [float("nan")]*len(gold))}, "finite")):
         with pytest.raises(ValueError, match=message): pairs_task(given, "Any")
-    with pytest.raises(ValueError, match="patches"): pairs_task(pairs, "Any", renderer=encoders["pixel"].renderer, longest=4)
+    with pytest.raises(ValueError, match="patches"):
+        pairs_task(pairs, "Any", renderer=encoders["pixel"].renderer, longest=4)
 
 
 @needs_mteb
 def test_sts_b_from_the_mirror(hub, encoders):
-    found = run_task(encoders["static"], sts_task("STS-B", ["en", "de"]))["test"]
-    for language in ("en", "de"): assert abs(found[language]["cosine_spearman"] - sts.evaluate(encoders["static"], "STS-B", language=language)["all"]["spearman"]) < 1e-4
+    encoder = encoders["static"]
+    theirs = run_task(encoder, sts_task("STS-B", ["en", "de"]))["test"]
+    for language in ("en", "de"):
+        ours = sts.evaluate(encoder, "STS-B", language=language)["all"]
+        assert abs(theirs[language]["cosine_spearman"] - ours["spearman"]) < 1e-4
 
 
 @needs_mteb

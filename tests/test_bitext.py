@@ -1,10 +1,10 @@
-"""Bitext: neighbours by tiles against one product, margins and mining against their formulas written out, thresholds, Tatoeba and BUCC."""
+"""Bitext: neighbours by tiles, margins and mining against their formulas, thresholds, Tatoeba, BUCC."""
 import math
 
 import numpy as np
 import pytest
 
-from sentnb.evaluation import bitext
+from sentnb.evaluation import bitext, nearest
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ def naive_mine(x, y, k, retrieval):
     c, scores = cosines(x, y), naive_margins(x, y, k, "ratio")
     forward = [max(np.argsort(-c[i])[:k], key=lambda j: scores[i, j]) for i in range(len(x))]
     backward = [max(np.argsort(-c[:, j])[:k], key=lambda i: scores[i, j]) for j in range(len(y))]
-    pairs = {"forward": [(i, j) for i, j in enumerate(forward)], "backward": [(i, j) for j, i in enumerate(backward)],
+    pairs = {"forward": [(i, j) for i, j in enumerate(forward)],
+             "backward": [(i, j) for j, i in enumerate(backward)],
              "intersect": [(i, j) for i, j in enumerate(forward) if backward[j] == i]}
     if retrieval != "max": return {(int(i), int(j)) for i, j in pairs[retrieval]}
     kept, used_i, used_j = set(), set(), set()
@@ -55,7 +56,7 @@ def naive_mine(x, y, k, retrieval):
 def test_neighbours_by_tiles_are_those_of_one_product(rng, block, k):
     x, y = rng.normal(size=(11, 4)), rng.normal(size=(23, 4))
     c = cosines(x, y)
-    (near, places), (near_y, places_x) = bitext.neighbours(x, y, k, block)
+    (near, places), (near_y, places_x) = nearest.neighbours(x, y, k, block)
     np.testing.assert_array_equal(places, np.argsort(-c, 1)[:, :k])
     np.testing.assert_array_equal(places_x, np.argsort(-c.T, 1)[:, :k])
     np.testing.assert_allclose(near, -np.sort(-c, 1)[:, :k], atol=1e-6)
@@ -66,7 +67,7 @@ def test_neighbours_by_tiles_are_those_of_one_product(rng, block, k):
 @pytest.mark.parametrize("block", [1, 2, 3, 100])
 def test_of_equal_ones_the_first(block):
     x, y = np.ones((3, 2)), np.vstack([[[1, 0.]], np.ones((6, 2)), [[0, 1.]]])
-    (_, places), (_, back) = bitext.neighbours(x, y, 3, block)
+    (_, places), (_, back) = nearest.neighbours(x, y, 3, block)
     np.testing.assert_array_equal(places, [[1, 2, 3]]*3)
     np.testing.assert_array_equal(back, [[0, 1, 2]]*8)
 
@@ -74,7 +75,8 @@ def test_of_equal_ones_the_first(block):
 def test_the_error_of_both_directions():
     x = np.eye(4)
     y = np.eye(4)[[0, 1, 3, 2]]     # the last two are exchanged
-    assert bitext.match_errors(x, y) == dict(forward=.5, backward=.5, error=.5) and bitext.match_error(x, y) == .5
+    assert bitext.match_errors(x, y) == dict(forward=.5, backward=.5, error=.5)
+    assert bitext.match_error(x, y) == .5
     hub = np.eye(4) + .1; hub[3] = 1    # everything's nearest but its own
     errors = bitext.match_errors(np.eye(4)[:, :4], hub)
     assert errors["error"] == (errors["forward"] + errors["backward"])/2
@@ -92,10 +94,10 @@ def test_directions_differ():
 def test_margins_are_the_formula(rng, margin, k):
     x, y = rng.normal(size=(9, 5)) + 1, rng.normal(size=(13, 5)) + 1
     expected = naive_margins(x, y, k, margin)
-    found = bitext.margin_scores(x, y, k, margin)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(bitext.margin_scores(x, y, k, margin), expected, atol=2e-6)
     pairs = [(0, 3), (8, 12), (0, 3)]
-    np.testing.assert_allclose(bitext.margin_scores(x, y, k, margin, pairs=pairs), [expected[pair] for pair in pairs], atol=2e-6)
+    some = bitext.margin_scores(x, y, k, margin, pairs=pairs)
+    np.testing.assert_allclose(some, [expected[pair] for pair in pairs], atol=2e-6)
 
 
 @pytest.mark.parametrize("retrieval", bitext.RETRIEVALS)
@@ -104,74 +106,90 @@ def test_mining_is_what_plain_loops_find(retrieval, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(17, 6))
     y = np.vstack([x[:8] + .5*rng.normal(size=(8, 6)), rng.normal(size=(12, 6))])
-    found = bitext.mine(x, y, k=4, retrieval=retrieval, block=6)
-    assert {pair[:2] for pair in found} == naive_mine(x, y, 4, retrieval)
-    assert [score for *_, score in found] == sorted((score for *_, score in found), reverse=True)
+    pairs = bitext.mine(x, y, k=4, retrieval=retrieval, block=6)
+    assert {pair[:2] for pair in pairs} == naive_mine(x, y, 4, retrieval)
+    assert [score for *_, score in pairs] == sorted((score for *_, score in pairs), reverse=True)
     expected = bitext.margin_scores(x, y, 4)
-    for i, j, score in found: assert score == pytest.approx(expected[i, j], abs=1e-5)
-    if retrieval in ("max", "intersect"): assert len({i for i, *_ in found}) == len({j for _, j, _ in found}) == len(found)
+    for i, j, score in pairs: assert score == pytest.approx(expected[i, j], abs=1e-5)
+    if retrieval in ("max", "intersect"):
+        assert len({i for i, *_ in pairs}) == len({j for _, j, _ in pairs}) == len(pairs)
 
 
 def test_a_threshold_keeps_what_is_not_below_it(rng):
     x = rng.normal(size=(20, 6))
     every = bitext.mine(x, x + .1, k=2)
-    assert bitext.mine(x, x + .1, k=2, threshold=every[3][2]) == every[:4] and bitext.mine(x, x + .1, k=2, threshold=math.inf) == []
+    assert bitext.mine(x, x + .1, k=2, threshold=every[3][2]) == every[:4]
+    assert bitext.mine(x, x + .1, k=2, threshold=math.inf) == []
 
 
 def test_the_best_threshold_lies_halfway_after_the_best_candidate():
     pairs = [("a", 1, .9), ("b", 2, .8), ("x", 9, .7), ("c", 3, .6), ("y", 8, .5), ("z", 7, .4)]
     gold = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
-    found = bitext.best_threshold(pairs, gold)    # 3 of 4 extracted pairs are true: F1 = 6/8
-    assert found == pytest.approx(dict(threshold=.55, precision=3/4, recall=3/4, f1=3/4))
-    kept = [pair for pair in pairs if pair[2] >= found["threshold"]]
-    assert bitext.mining_scores(kept, gold) == {name: found[name] for name in ("precision", "recall", "f1")}
+    best = bitext.best_threshold(pairs, gold)    # 3 of 4 extracted pairs are true: F1 = 6/8
+    assert best == pytest.approx(dict(threshold=.55, precision=3/4, recall=3/4, f1=3/4))
+    kept = [pair for pair in pairs if pair[2] >= best["threshold"]]
+    assert dict(threshold=best["threshold"]) | bitext.mining_scores(kept, gold) == best
 
 
 def test_a_threshold_cannot_part_equal_scores():
     pairs, gold = [("a", 1, .5), ("x", 9, .5), ("y", 8, .5)], [("a", 1)]
-    found = bitext.best_threshold(pairs, gold)
-    assert found["precision"] == pytest.approx(1/3) and found["threshold"] == .5
+    best = bitext.best_threshold(pairs, gold)
+    assert best["precision"] == pytest.approx(1/3) and best["threshold"] == .5
 
 
 def test_no_pairs_score_nothing():
     assert bitext.mining_scores([], [(1, 1)]) == dict(precision=0, recall=0, f1=0)
     with pytest.raises(ValueError, match="no gold pairs"): bitext.mining_scores([(1, 1)], [])
-    with pytest.raises(ValueError, match="no threshold can be chosen"): bitext.best_threshold([(1, 2, .5)], [(1, 1)])
+    with pytest.raises(ValueError, match="no threshold can be chosen"):
+        bitext.best_threshold([(1, 2, .5)], [(1, 1)])
 
 
 def test_tatoeba_counts_each_direction_and_encodes_each_sentence_once():
-    vectors = {"eins": [1, 0, 0], "zwei": [0, 1, 0], "drei": [.1, 1, 0], "un": [1, 0, 0], "deux": [0, 1, 0], "one": [1, 0, 0], "two": [0, 1, 0], "three": [0, 0, 1]}
+    vectors = {"eins": [1, 0, 0], "zwei": [0, 1, 0], "drei": [.1, 1, 0], "un": [1, 0, 0], "deux": [0, 1, 0],
+               "one": [1, 0, 0], "two": [0, 1, 0], "three": [0, 0, 1]}
     encoder = Table({text: np.array(vector, float) for text, vector in vectors.items()})
-    data = {"de": [("eins", "one"), ("zwei", "two"), ("drei", "three")], "fr": [("un", "one"), ("deux", "two")]}
-    found = bitext.tatoeba(encoder, data=data)
+    data = {"de": [("eins", "one"), ("zwei", "two"), ("drei", "three")],
+            "fr": [("un", "one"), ("deux", "two")]}
+    scores = bitext.tatoeba(encoder, data=data)
     assert sorted(encoder.asked) == sorted(vectors), "each once, in all languages together"
-    assert found["de"]["accuracy"] == pytest.approx(2/3) and found["de"]["n"] == 3 and found["fr"]["accuracy"] == found["fr"]["back"] == 1
-    assert found["de"]["error"] == pytest.approx(1 - (found["de"]["accuracy"] + found["de"]["back"])/2)
+    german, french = scores["de"], scores["fr"]
+    assert german["accuracy"] == pytest.approx(2/3) and german["n"] == 3
+    assert french["accuracy"] == french["back"] == 1
+    assert german["error"] == pytest.approx(1 - (german["accuracy"] + german["back"])/2)
     n, p, z = 3, 2/3, 1.959963984540054
     half = z*math.sqrt(p*(1 - p)/n + z*z/(4*n*n))
-    assert (found["de"]["low"], found["de"]["high"]) == pytest.approx(tuple((p + z*z/(2*n) + side*half)/(1 + z*z/n) for side in (-1, 1)))
+    bounds = tuple((p + z*z/(2*n) + side*half)/(1 + z*z/n) for side in (-1, 1))
+    assert (german["low"], german["high"]) == pytest.approx(bounds)
     assert list(bitext.tatoeba(encoder, ["fr"], data)) == ["fr"]
     with pytest.raises(ValueError, match="'xx'"): bitext.tatoeba(encoder, ["xx"], data)
     with pytest.raises(ValueError, match="no pairs in 'de'"): bitext.tatoeba(encoder, data={"de": []})
 
 
 def test_bucc_removes_repeated_sentences_first():
-    encoder = Table({"uno": np.array([1., 0, 0]), "dos": np.array([0, 1., 0]), "otro": np.array([0, .2, 1.]), "one": np.array([1., .1, 0]), "two": np.array([.1, 1., 0]), "noise": np.array([.3, .2, 1.])})
+    vectors = {"uno": [1., 0, 0], "dos": [0, 1., 0], "otro": [0, .2, 1.],
+               "one": [1., .1, 0], "two": [.1, 1., 0], "noise": [.3, .2, 1.]}
+    encoder = Table({text: np.array(vector) for text, vector in vectors.items()})
     sources = {"s1": "uno", "s2": "uno", "s3": "dos", "s4": "otro"}
     targets = {"t1": "one", "t2": "two", "t3": "noise"}
-    found = bitext.bucc(encoder, (sources, targets, [("s2", "t1"), ("s3", "t2")]), k=2)
-    assert (found["n_source"], found["n_target"], found["n_gold"], found["chosen_here"]) == (3, 3, 2, True)
-    again = bitext.bucc(encoder, (sources, targets, [("s1", "t1"), ("s3", "t2")]), k=2, threshold=found["threshold"])
-    assert {name: again[name] for name in ("precision", "recall", "f1")} == {name: found[name] for name in ("precision", "recall", "f1")} and not again["chosen_here"]
-    assert bitext.bucc(encoder, (sources, targets, [("s1", "t1")]), k=2, threshold=1e9)["f1"] == 0
-    with pytest.raises(ValueError, match="not among the sentences"): bitext.bucc(encoder, (sources, targets, [("s9", "t1")]))
+    first = bitext.bucc(encoder, (sources, targets, [("s2", "t1"), ("s3", "t2")]), k=2)
+    assert (first["n_source"], first["n_target"], first["n_gold"], first["chosen_here"]) == (3, 3, 2, True)
+    gold = [("s1", "t1"), ("s3", "t2")]
+    again = bitext.bucc(encoder, (sources, targets, gold), k=2, threshold=first["threshold"])
+    assert again == first | dict(chosen_here=False)
+    assert bitext.bucc(encoder, (sources, targets, gold[:1]), k=2, threshold=1e9)["f1"] == 0
+    with pytest.raises(ValueError, match="not among the sentences"):
+        bitext.bucc(encoder, (sources, targets, [("s9", "t1")]))
 
 
 @pytest.mark.parametrize("x, y, k, message", [
-    (np.ones((3, 2)), np.ones((3, 3)), 1, "2 dimensions, y 3"), (np.ones(3), np.ones((3, 3)), 1, "x has shape"), (np.ones((3, 2)), np.zeros((3, 2)), 1, "y: 3 rows are zero"),
-    (np.array([[1., np.nan]]), np.ones((1, 2)), 1, "the first at 0"), (np.ones((3, 2)), np.ones((5, 2)), 4, "k=4 neighbours among 3 and 5"), (np.ones((0, 2)), np.ones((3, 2)), 1, "x has shape")])
+    (np.ones((3, 2)), np.ones((3, 3)), 1, "2 dimensions, y 3"),
+    (np.ones(3), np.ones((3, 3)), 1, "x has shape"),
+    (np.ones((3, 2)), np.zeros((3, 2)), 1, "y: 3 rows are zero"),
+    (np.array([[1., np.nan]]), np.ones((1, 2)), 1, "the first at 0"),
+    (np.ones((3, 2)), np.ones((5, 2)), 4, "k=4 neighbours among 3 and 5"),
+    (np.ones((0, 2)), np.ones((3, 2)), 1, "x has shape")])
 def test_refused(x, y, k, message):
-    with pytest.raises(ValueError, match=message): bitext.neighbours(x, y, k)
+    with pytest.raises(ValueError, match=message): nearest.neighbours(x, y, k)
     with pytest.raises(ValueError, match=message): bitext.mine(x, y, k)
 
 
@@ -180,13 +198,15 @@ def test_refused_names_and_lengths(rng):
     with pytest.raises(ValueError, match="translations row by row"): bitext.match_error(x, x[:4])
     with pytest.raises(ValueError, match="margin='log'"): bitext.margin_scores(x, x, margin="log")
     with pytest.raises(ValueError, match="retrieval='both'"): bitext.mine(x, x, retrieval="both")
-    with pytest.raises(ValueError, match="encode gave 1 vectors that are zero or not finite, the first for 'b'"):
-        bitext.tatoeba(Table({"a": np.array([1., 0]), "b": np.zeros(2)}), data={"de": [("a", "b")]})
+    encoder = Table({"a": np.array([1., 0]), "b": np.zeros(2)})
+    message = "encode gave 1 vectors that are zero or not finite, the first for 'b'"
+    with pytest.raises(ValueError, match=message): bitext.tatoeba(encoder, data={"de": [("a", "b")]})
 
 
 def test_the_mirror_has_the_languages(hub):
-    found = bitext.tatoeba_data(["de", "cmn", "ru"])
-    assert {language: len(pairs) for language, pairs in found.items()} == dict(de=1000, cmn=1000, ru=1000)
+    pairs = bitext.tatoeba_data(["de", "cmn", "ru"])
+    assert {language: len(own) for language, own in pairs.items()} == dict(de=1000, cmn=1000, ru=1000)
     with pytest.raises(ValueError, match="Tatoeba has no 'xx'"): bitext.tatoeba_data(["xx"])
     sources, targets, gold = bitext.bucc_data()
-    assert (len(sources), len(targets), len(gold)) == (8624, 13589, 257) and all(i in sources and j in targets for i, j in gold)
+    assert (len(sources), len(targets), len(gold)) == (8624, 13589, 257)
+    assert all(i in sources and j in targets for i, j in gold)

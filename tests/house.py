@@ -1,0 +1,177 @@
+"""Measures the form of the code: `python tests/house.py [PART OF A PATH ...]` lists what is over
+the limits, then the totals.
+
+Columns, cells, functions and depth are those of the notebooks, which are the source; modules are what they
+export."""
+import ast
+import json
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+COLUMNS, CELL, FUNCTION, DEPTH, MODULE = 110, 40, 60, 4, 18_000
+SHARED_NAMES, SHARED_BLOCK = 5, 10 # names that may stand in several experiments; lines that may not
+NESTING = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match, ast.AsyncFor, ast.AsyncWith)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Code:
+    "One piece of source: a cell of a notebook, or a file of tests."
+    def __init__(self, path: Path, where: str, text: str):
+        self.path, self.where, self.text, self.lines = path, where, text, text.splitlines()
+        self.exported = bool(re.match(r"#\| *export", text))
+        try: self.tree = ast.parse(text)
+        except SyntaxError: self.tree = ast.parse("")  # a magic command
+
+
+def code_of(path: Path) -> list[Code]:
+    "The code cells of a notebook, or the whole of a file."
+    if path.suffix == ".py": return [Code(path, path.name, path.read_text(encoding="utf-8"))]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [Code(path, f"{path.name} [{number}]", "".join(cell["source"]))
+            for number, cell in enumerate(cells) if cell["cell_type"] == "code"]
+
+
+def depth_of(node: ast.AST) -> int:
+    "How deep the blocks below a node are nested; an elif is as deep as its if, functions within count alone."
+    deepest = 0
+    for name, value in ast.iter_fields(node):
+        children = value if isinstance(value, list) else [value]
+        for child in children:
+            if not isinstance(child, ast.AST) or isinstance(child, FUNCTIONS): continue
+            alone = isinstance(node, ast.If) and name == "orelse" and len(children) == 1
+            chained = alone and isinstance(child, ast.If)
+            deepest = max(deepest, depth_of(child) + (isinstance(child, NESTING) and not chained))
+    return deepest
+
+
+def functions_of(code: Code) -> list[tuple[str, int, int]]:
+    "Name, lines and depth of each function."
+    nodes = [node for node in ast.walk(code.tree) if isinstance(node, FUNCTIONS)]
+    return [(node.name, node.end_lineno - node.lineno + 1, depth_of(node)) for node in nodes]
+
+
+def experiments(root: Path) -> list[Path]: return sorted((root/"nbs").glob("[0-9]*.ipynb"))
+
+
+def parts(root: Path) -> dict[str, list[Code]]:
+    "The code of the library, of the experiments and of the tests."
+    notebooks = dict(library=[*sorted((root/"nbs"/"api").rglob("*.ipynb")), root/"nbs"/"index.ipynb"],
+                     experiments=experiments(root), tests=sorted((root/"tests").rglob("*.py")))
+    return {part: [code for path in paths if ".ipynb_checkpoints" not in path.parts for code in code_of(path)]
+            for part, paths in notebooks.items()}
+
+
+def modules(root: Path) -> dict[str, str]:
+    "The exported modules: path in the project -> source."
+    paths = [path for path in sorted((root/"sentnb").rglob("*.py")) if path.name != "_modidx.py"]
+    return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def code_in_front_doors(root: Path) -> list[str]:
+    "Statements of an __init__ that do more than name what is elsewhere."
+    wrong = []
+    for path, source in modules(root).items():
+        if not path.endswith("__init__.py"): continue
+        for node in ast.parse(source).body:
+            text = ast.get_source_segment(source, node)
+            names = text.startswith(("__all__", "_all_", "__version__", "__getattr__, __dir__, __all__"))
+            docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not (names or docstring or isinstance(node, (ast.Import, ast.ImportFrom))):
+                wrong.append(f"{path}: {text}")
+    return wrong
+
+
+def shared_names(root: Path) -> dict[str, list[str]]:
+    "Functions and classes that several experiments define under one name."
+    where = defaultdict(list)
+    for path in experiments(root):
+        nodes = [node for code in code_of(path) for node in code.tree.body]
+        for name in {node.name for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))}:
+            where[name].append(path.stem)
+    return {name: stems for name, stems in sorted(where.items()) if len(stems) > 1}
+
+
+def shared_blocks(root: Path, length: int=SHARED_BLOCK) -> list[tuple[str, str, str]]:
+    "Runs of so many lines, imports and comments left out, that stand in two experiments."
+    seen, found = {}, []
+    for path in experiments(root):
+        lines = [line.strip() for code in code_of(path) for line in code.lines]
+        lines = [line for line in lines if line and not re.match(r"#|import |from \S+ import ", line)]
+        for i in range(len(lines) - length + 1):
+            run = tuple(lines[i:i + length])
+            first = seen.setdefault(run, path.stem)
+            if first != path.stem: found.append((first, path.stem, run[0]))
+    return found
+
+
+def setup_lines(root: Path) -> dict[str, int]:
+    "Lines of code up to and with the cell that begins the run."
+    counts = {}
+    for path in experiments(root):
+        total = 0
+        for code in code_of(path):
+            total += sum(bool(line.strip()) for line in code.lines)
+            if re.search(r"\b(results\.Run|Study)\(", code.text): break
+        counts[path.stem] = total
+    return counts
+
+
+def over_the_limits(root: Path) -> dict[str, list[str]]:
+    "What is wider, longer or deeper than it may be, by kind."
+    wrong = defaultdict(list)
+    for part, codes in parts(root).items():
+        for code in codes:
+            wide = [number + 1 for number, line in enumerate(code.lines) if len(line) > COLUMNS]
+            wrong["columns"] += [f"{part}: {code.where}, line {number}: {len(code.lines[number - 1])}"
+                                 for number in wide]
+            if code.exported and len(code.lines) > CELL:
+                wrong["cell"].append(f"{code.where}: {len(code.lines)} lines")
+            for name, lines, depth in functions_of(code):
+                if lines > FUNCTION: wrong["function"].append(f"{code.where}, {name}: {lines} lines")
+                if depth > DEPTH: wrong["depth"].append(f"{code.where}, {name}: {depth} deep")
+    wrong["module"] = [f"{path}: {len(source)} characters"
+                       for path, source in modules(root).items() if len(source) > MODULE]
+    wrong["front door"] = code_in_front_doors(root)
+    return wrong
+
+
+def measure(root: Path) -> dict[str, float]:
+    "The numbers of the whole tree."
+    whole, sources = parts(root), modules(root)
+    numbers = {}
+    for part, codes in whole.items():
+        lines = [line for code in codes for line in code.lines if line.strip()]
+        numbers[f"{part}: lines"] = len(lines)
+        numbers[f"{part}: lines over {COLUMNS} columns"] = sum(len(line) > COLUMNS for line in lines)
+    functions = [function for codes in whole.values() for code in codes for function in functions_of(code)]
+    numbers["longest exported cell, lines"] = max(len(code.lines)
+                                                  for code in whole["library"] if code.exported)
+    numbers["longest function, lines"] = max(lines for _, lines, _ in functions)
+    numbers["deepest function"] = max(depth for _, _, depth in functions)
+    numbers["largest module, characters"] = max(map(len, sources.values()))
+    front = sum(len(source) for path, source in sources.items() if path.endswith("__init__.py"))
+    wrong = sum(len(text.partition(": ")[2]) for text in code_in_front_doors(root))
+    numbers["front doors: share of all characters, %"] = round(100*front/sum(map(len, sources.values())), 1)
+    share = 100*wrong/sum(map(len, sources.values()))
+    numbers["front doors: code in them, % of all characters"] = round(share, 1)
+    numbers["names defined in several experiments"] = len(shared_names(root))
+    numbers[f"runs of {SHARED_BLOCK} lines in two experiments"] = len(shared_blocks(root))
+    setup = setup_lines(root)
+    numbers["lines of setup an experiment, mean"] = round(sum(setup.values())/len(setup), 1)
+    numbers["lines of setup an experiment, most"] = max(setup.values())
+    return numbers
+
+
+if __name__ == "__main__":
+    words = [word for word in sys.argv[1:] if not word.startswith("--root=")]
+    named = [word.removeprefix("--root=") for word in sys.argv[1:] if word.startswith("--root=")]
+    ROOT = Path(named[0]) if named else Path(__file__).resolve().parent.parent
+    for kind, places in over_the_limits(ROOT).items():
+        for place in places:
+            if not words or any(word in place for word in words): print(f"{kind:10}  {place}")
+    if not words:
+        for name, number in measure(ROOT).items(): print(f"{number:>9}  {name}")
+        print("names in several experiments:",
+              "; ".join(f"{name} {len(stems)}" for name, stems in shared_names(ROOT).items()))

@@ -1,0 +1,94 @@
+"""core: what a reader counts as one character, and declared ranges."""
+import csv
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from sentnb import core
+from sentnb.augmenters import clusters
+from sentnb.augmenters.words import typed_together
+from sentnb.core import LANGUAGES, checked, data_dir, graphemes, joins, one_of, optional, positive, whole
+from sentnb.renderer import split_characters
+from sentnb.renderer.text import drawn_together
+
+CLUSTERS = ["e\u0301", "n\u0303\u0301", "हि", "न्", "ก่", "🇩🇪", "👍🏽", "👨‍👩‍👧", "\u1112\u1161\u11ab",
+            "a", "字", " "]
+
+
+@given(st.lists(st.sampled_from(CLUSTERS), max_size=20))
+@settings(max_examples=200, deadline=None, derandomize=True)
+@example(["🇩🇪", "🇩🇪"])
+def test_characters_are_found_again(characters):
+    assert graphemes("".join(characters)) == characters
+
+
+@given(st.text(st.characters(), max_size=60))
+@settings(max_examples=300, deadline=None, derandomize=True)
+@example("\u200d\u200da \u0301🇩🇪🇫")
+def test_nothing_is_lost(text):
+    for split in (graphemes, clusters, split_characters):
+        characters = split(text)
+        assert "".join(characters) == text and all(characters)
+
+
+def test_the_quick_way_is_for_texts_that_no_rule_joins():
+    quick = [c for c in map(chr, range(sys.maxunicode + 1)) if core._ALONE.fullmatch(c)]
+    assert len(quick) > 30_000
+    for rule in (joins, typed_together, drawn_together):
+        assert not any(rule(before + c, 0, 1) for c in quick for before in "a\u1112가क")
+
+
+def test_a_heap_of_marks_takes_no_time():
+    start = time.perf_counter()
+    assert len(graphemes("a" + "\u0301"*200_000)) == len(clusters("a" + "\u0301"*200_000)) == 1
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_typo_and_a_picture_count_alike_in_the_ten_languages(language):
+    with open(data_dir("microworld")/f"{language}.tsv", encoding="utf-8", newline="") as file:
+        cells = {cell for row in csv.reader(file, delimiter="\t") for cell in row}
+    assert len(cells) > 300
+    for text in cells: assert graphemes(text) == clusters(text) == split_characters(text)
+
+
+@pytest.mark.parametrize("text, counted, typed, drawn", [
+    ("क्ष", 2, 2, 1), # a conjunct: two letters to a typist, one picture
+    ("นำ", 2, 2, 1), # so is what AM stands on
+    (" \u0301", 1, 2, 1), # a typo takes no space away
+    ("ی\u200cخ", 3, 2, 3), # a non-joiner stays with its letter
+    ("가\u11a8", 2, 1, 2)]) # and a final with its syllable
+def test_where_they_differ(text, counted, typed, drawn):
+    assert [len(split(text)) for split in (graphemes, clusters, split_characters)] == [counted, typed, drawn]
+
+
+
+
+def test_whole_numbers():
+    for value in (2, np.int64(3)): whole(2)("steps", value)
+    for value in (1, 2.0, True, "2", None):
+        with pytest.raises(ValueError, match="steps=.*: expected a whole number of at least 2"):
+            whole(2)("steps", value)
+
+
+def test_a_declared_range_names_field_value_and_what_was_expected():
+    @dataclass(frozen=True)
+    @checked(rate=positive(0.1), keep=one_of("last", "best"), steps=optional(whole(1)))
+    class Settings:
+        rate: float = 0.1
+        keep: str = "last"
+        steps: int|None = None
+
+        def __post_init__(self): assert self.rate > 0 # after the rules
+
+    assert Settings(1, "best", 3).steps == 3
+    for wrong, message in ((dict(rate=-1), "rate=-1: expected a positive number, such as 0.1"),
+                           (dict(rate="1"), "rate='1': expected a positive number"),
+                           (dict(keep="first"), "keep='first': expected one of last, best"),
+                           (dict(steps=True), "steps=True: expected a whole number of at least 1, or None")):
+        with pytest.raises(ValueError) as error: Settings(**wrong)
+        assert message in str(error.value)

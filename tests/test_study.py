@@ -1,0 +1,215 @@
+"""What experiments begin and end with: the table, what is recorded, what is kept and what is cleared."""
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings as with_settings, strategies as st
+
+from sentnb import results
+from sentnb.study import Study
+
+TABLE = dict(
+    data      = ("microworld", "public", "papers"),
+    seeds     = (2,            3,        1),
+    steps     = (4,            500,      20_000),
+    precision = ("no",         "bf16",   "no"),
+)
+COMPUTES = TABLE | dict(threads=(1, 1, None), piece_steps=(20, 200, 1_000))
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch) -> Path:
+    "Figures and cache of these tests; the environment as it was when they are over."
+    for variable in ("SENTNB_FIGURES", "SENTNB_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path/variable[7:].lower()))
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    return tmp_path
+
+
+# The beginning
+
+def test_one_column_with_its_overrides():
+    study = Study("98_x", TABLE, "small", seed=5, overrides=dict(steps=7))
+    assert study.settings == dict(data="public", seeds=3, steps=7, precision="bf16")
+    assert study.seeds == study.run.settings["seeds"] == [5, 6, 7] and study.run.seed == 5
+    assert list(study.table.columns) == ["demo", "small", "paper"]
+    assert study.table.loc["steps", "small"] == 500
+    assert Study("98_x", TABLE, seeds=1).seeds == [0]
+    assert Study("98_x", dict(steps=(1, 2, 3)), seed=4).seeds == [4]
+
+
+def test_an_override_that_is_no_setting_is_refused():
+    message = "overrides: no setting batch, stpes; there are data, seeds, steps, precision"
+    with pytest.raises(ValueError, match=message):
+        Study("98_x", TABLE, overrides=dict(stpes=3, batch=2))
+    with pytest.raises(ValueError, match="profile='papre'"): Study("98_x", TABLE, "papre")
+    with pytest.raises(ValueError, match="2 columns, expected 3"): Study("98_x", dict(steps=(1, 2)))
+
+
+def test_it_unpacks(place):
+    study = Study("98_x", COMPUTES)
+    settings, run, store, seeds, device = study
+    assert settings is study.settings and isinstance(run, results.Run) and seeds == [0, 1]
+    assert store.is_dir() and store.parent == place/"cache"/"98_x"
+    assert device in ("cpu", "cuda") and run.settings["device"] == device
+
+
+def test_what_training_is_given():
+    study = Study("98_x", COMPUTES, "small", show_progress=False, minutes=2)
+    until = study.training.pop("until")
+    expected = dict(mixed_precision="bf16", piece_steps=200, show_progress=False, until=until)
+    assert study.training == expected
+    assert 110 < until - time.monotonic() <= 120
+    assert Study("98_x", TABLE).training == dict(mixed_precision="no", show_progress=True, until=None)
+
+
+def test_a_function_takes_its_rows():
+    def start(base, data="x", *, steps, seeds=1, head=False): ...
+    assert Study("98_x", TABLE).options(start) == dict(steps=4, seeds=2), "data is positional"
+
+
+def test_seeds_decide_what_is_drawn():
+    import random
+    import torch
+    def draws(seed):
+        Study("98_x", COMPUTES, seed=seed)
+        return random.random(), np.random.random(), torch.rand(1).item()
+    assert draws(3) == draws(3) and not set(draws(3)) & set(draws(4))
+
+
+def test_threads_and_where_they_wait(python):
+    code = """
+import os
+from sentnb.study import Study
+import sys
+print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+Study("98_x", dict(seeds=(1, 1, 1)))
+print("torch" in sys.modules)
+study = Study("98_x", dict(threads=(1, 1, 1)))
+import torch
+print(torch.get_num_threads(), study.run.settings["device"] == study.device)
+"""
+    environment = dict(OMP_WAIT_POLICY="ACTIVE")
+    assert python(code, **environment).splitlines() == ["ACTIVE False", "False", "1 True"]
+    unset = "import os; os.environ.pop('OMP_WAIT_POLICY')\n"
+    assert python(unset + code, **environment).startswith("PASSIVE False\nFalse\n")
+    late = unset + "import torch, warnings\nwarnings.simplefilter('error')\n" + code
+    with pytest.raises(AssertionError, match="torch was loaded before sentnb.study"):
+        python(late, **environment)
+
+
+def test_bars_are_silenced_whenever_tqdm_was_loaded(python):
+    code = """
+import io
+from tqdm import tqdm
+from sentnb.study import Study
+Study("98_x", dict(seeds=(1, 1, 1)), show_progress=False)
+Study("98_x", dict(seeds=(1, 1, 1)), show_progress=False)
+file = io.StringIO()
+for _ in tqdm(range(3), file=file): pass
+print(repr(file.getvalue()))
+for _ in tqdm(range(3), file=file, disable=False): pass
+print(bool(file.getvalue()))
+"""
+    assert python(code, TQDM_DISABLE="0").splitlines() == ["''", "True"], "who asks for a bar has it"
+
+
+# The store
+
+def test_a_store_of_each_process_where_nothing_is_resumed():
+    assert Study("98_x", TABLE).store.name == f"demo-{os.getpid()}"
+    assert Study("98_x", TABLE, resume=True).store.name == "demo"
+    assert Study("98_x", TABLE, "small").store.name == "small"
+    assert Study("98_x", TABLE, "small", resume=False).store.name == f"small-{os.getpid()}"
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8)
+
+
+@given(PLAIN)
+@with_settings(max_examples=60, deadline=None)
+def test_what_json_says_comes_back(value):
+    study, called = Study("98_x", TABLE), []
+    def compute():
+        called.append(1)
+        return value
+    assert [study.kept("plain", json.dumps(value), compute) for _ in range(2)] == [value, value]
+
+
+def test_computed_once_for_each_key_and_name():
+    study, called = Study("98_x", TABLE), []
+    def compute():
+        called.append(1)
+        return len(called)
+    keys = [("test", "a"), ("test", ["a", 1]), ("test", ["a", 2]), ("dev", "a"), ("test", "a"), ("dev", "a")]
+    assert [study.kept(name, key, compute) for name, key in keys] == [1, 2, 3, 4, 1, 4]
+    assert Study("98_x", TABLE).kept("test", "a", compute) == 1, "another study of this process finds it"
+    assert Study("98_x", TABLE, "small").kept("test", "a", compute) == 5
+
+
+def test_arrays_come_back_as_arrays():
+    study = Study("98_x", TABLE)
+    cosines = np.random.default_rng(0).normal(size=(3, 4))
+    nested = dict(a=cosines, b=[np.float32(.1), np.int64(3)], c=(1., 2.), d=dict(e=cosines > 0))
+    value = study.kept("nested", "key", lambda: nested)
+    np.testing.assert_array_equal(value["a"], cosines)
+    assert value["a"].dtype == np.float64 and value["d"]["e"].dtype == bool
+    assert value["b"] == [np.float32(.1).item(), 3] and value["c"] == [1., 2.]
+    whole = study.kept("vectors", "key", lambda: cosines.astype(np.float16))
+    assert whole.dtype == np.float16 and study.kept("vectors", "key", pytest.fail).dtype == np.float16
+
+
+@pytest.mark.parametrize("value, message", [
+    ({1: 2}, "has the key 1"), ([object()], "a object cannot be kept"),
+    (dict(a={2.5}), "a set cannot be kept")])
+def test_what_json_cannot_say_is_refused(value, message):
+    study = Study("98_x", TABLE)
+    with pytest.raises(TypeError, match=message): study.kept("wrong", "key", lambda: value)
+    assert study.kept("wrong", "key", lambda: 3) == 3, "nothing was left"
+
+
+def test_a_compute_that_fails_leaves_nothing():
+    study = Study("98_x", TABLE)
+    with pytest.raises(ZeroDivisionError): study.kept("test", "key", lambda: 1/0)
+    assert not list(study.store.rglob("*test*"))
+
+
+# The end
+
+def test_finish_saves_and_clears_what_is_not_resumed(capsys):
+    for resume in (False, True):
+        study = Study("98_x", COMPUTES, resume=resume)
+        study.run.add("table", "row", "column", 1.)
+        study.kept("test", "key", lambda: 1)
+        study.record(word="typo", sizes=(1, 2))
+        study.finish()
+        assert study.store.exists() == resume or not list(study.store.iterdir())
+        said = capsys.readouterr().out
+        assert "figures: none" in said and re.search(r"table: .*98_x/demo/numbers.csv", said)
+        told = json.loads((study.run.folder/"run.json").read_text())
+        assert told["settings"]["word"] == "typo" and told["settings"]["sizes"] == [1, 2]
+        assert results.load_run(study.run.folder).numbers["value"].tolist() == [1.]
+
+
+def test_what_draws_is_recorded():
+    from sentnb.renderer import RenderConfig, TextRenderer
+    study = Study("98_x", TABLE)
+    class Tokens: ...
+    study.drawn(TextRenderer(RenderConfig(strategy="words")), Tokens())
+    folder = study.run.save()
+    told = json.loads((folder/"run.json").read_text())
+    assert told["fonts"] and {"pango", "cairo"} <= set(told["versions"])
+
+
+def test_branches_are_noted():
+    from types import SimpleNamespace
+    study = Study("98_x", TABLE)
+    study.note_branches({"+ allNLI": SimpleNamespace(key="abc", seconds=1.234, commits=("c1", "c2+"))})
+    told = json.loads((study.run.save()/"run.json").read_text())
+    assert told["notes"]["branches"] == {"+ allNLI": dict(key="abc", seconds=1.2, commits=["c1", "c2+"])}

@@ -1,0 +1,57 @@
+"""The numbers in the text of an experiment are those that its run measured."""
+import json
+from pathlib import Path
+
+import pytest
+
+from sentnb.results import told
+
+ROOT = Path(__file__).resolve().parent.parent
+NOT_YET = {"07_micse_lowshot", "20_pretrain",
+           "21_sentnb_small"}  # whose texts do not yet name their sources; only ever shorter
+RUN = sorted(path for path in (ROOT/"nbs").glob("[0-9]*.ipynb")
+             if (ROOT/"figures"/path.stem/"small"/"run.json").is_file())
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+def test_every_number_is_told_as_it_was_measured(path):
+    problems = told.check_file(path)
+    if path.stem in NOT_YET: assert problems, f"{path.stem} tells its numbers well: take it off NOT_YET"
+    else: assert not problems, "\n".join(problems)
+
+
+def test_a_changed_number_is_found_and_filled(tmp_path):
+    run = ROOT/"figures"/"03_alignment"/"small"
+    if not run.is_dir(): pytest.skip("no run of 03_alignment at small")
+    record = told.load_run(run)
+    cell = record.numbers.iloc[0]
+    right = f"{cell['value']:.1f}<!--{cell['table']} | {cell['row']} | {cell['column']}-->"
+    wrong = "9" + right
+    path = tmp_path/"03_alignment.ipynb"
+    path.write_text(json.dumps(dict(cells=[dict(cell_type="markdown", source=[f"It has {wrong} points."])])))
+    assert told.check_file(path, record) == [f"{wrong!r} should read {right!r}"]
+    assert told.main([str(path)]) == 0 and told.check_file(path, record) == []
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+def test_every_cell_of_a_run_can_be_told(path):
+    "A row may hold what parts the cells of a source: it is found none the less."
+    record = told.small_run(path.stem)
+    for cell in record.numbers.iloc[::17].to_dict("records"):
+        source = f"{cell['table']} | {cell['row']} | {cell['column']}"
+        value, low, high = told.told_by(source, record)
+        assert value == cell["value"]
+        assert (low is None and cell["low"] != cell["low"]) or (low, high) == (cell["low"], cell["high"])
+
+
+@pytest.mark.parametrize("text, left", [
+    ("Table 4 and Figure 2b say so, in 2024, at 95 %; `x = 3`, $n = 5$, STS12, pixel-9 and nDCG@10 do not "
+     "count.", []),
+    ("See [the 5 curves](a_1.png) and ![7](b_2.png).", ["5"]),
+    ("1. First\n2. Second, 3.5 points", ["3.5"]),
+    ("-0.7 to +3.3 and 1,234 of 2", ["-0.7", "+3.3", "1,234", "2"]),
+    ("5 of them<!--typed here: the rule-->\n\n6 of those", ["6"]),
+    ("| a | 4 |\n|---|---|\n| b | 5 |", ["4", "5"]),
+])
+def test_numbers_without_a_source(text, left):
+    assert [problem.partition(" has no source")[0] for problem in told.check(text, None)] == left

@@ -1,0 +1,85 @@
+"Trees of encoders, each trained once; averages of weights; what pre-training gets from a branch."
+import dataclasses
+import json
+
+import pytest
+import torch
+from training_runs import TEXTS, kept, one_stage, quick, same, tiny, tiny_text
+
+from sentnb.encoders import MaskedLanguageModel
+from sentnb.training import Branch, InfoNCE, Masked, Stage, TimeIsUp, average_weights, branches, loop
+
+
+def test_average_weights(tmp_path):
+    encoders = [tiny(seed=i) for i in range(3)]
+    for i, encoder in enumerate(encoders): quick(encoder, [one_stage(steps=1)], tmp_path/str(i))
+    before = [kept(encoder) for encoder in encoders]
+    average = average_weights(encoders)
+    for name, value in average.state_dict().items():
+        assert torch.equal(value, torch.stack([weights[name] for weights in before]).double().mean(0).float())
+    assert all(same(encoder.state_dict(), weights) for encoder, weights in zip(encoders, before))
+    assert average.encode(["a text"]).shape == (1, 16)
+    with torch.no_grad(): next(average.parameters()).add_(1)
+    assert same(encoders[0].state_dict(), before[0]), "the average shares no memory with its members"
+    assert same(average_weights([encoders[1]]).state_dict(), before[1])
+    for wrong in ([tiny(), tiny(num_hidden_layers=2)], [tiny(), tiny(hidden_size=32)]):
+        with pytest.raises(ValueError, match="not of one architecture"): average_weights(wrong)
+    with pytest.raises(ValueError, match="no encoders"): average_weights([])
+
+
+def test_a_branch_is_trained_once_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    stage, options = one_stage(steps=9), dict(seed=3, show_progress=False)
+    whole = Branch.root(tiny(), tmp_path/"whole").grow("A", stage, **options)
+    root = Branch.root(tiny(), tmp_path/"pieces")
+    before, clock = kept(root.encoder), iter([0., 1., 2., 3.])   # two pieces, then the time is over
+    monkeypatch.setattr(branches.time, "monotonic", lambda: next(clock))
+    with pytest.raises(TimeIsUp, match="A stands at 8 of 9 steps"):
+        root.grow("A", stage, until=2., piece_steps=4, **options)
+    monkeypatch.undo()
+    resumed = root.grow("A", stage, **options)
+    assert resumed.key == whole.key and resumed.history == whole.history
+    assert same(resumed.encoder.state_dict(), whole.encoder.state_dict())
+    assert same(root.encoder.state_dict(), before), "the parent stays as it is"
+    monkeypatch.setattr(loop, "Steps", None)   # no step is taken any more
+    again = root.grow("A", stage, until=0., **options)
+    assert again.history == whole.history and same(again.encoder.state_dict(), whole.encoder.state_dict())
+    assert again.seconds == resumed.seconds > 0
+    assert (again.commits, again.pieces) == (resumed.commits, resumed.pieces)
+    assert json.loads((resumed.folder/"pieces.json").read_text()) == resumed.pieces
+    assert [piece["steps"] for piece in resumed.pieces] == [4, 4, 1]
+    assert {piece["commit"] for piece in resumed.pieces} == set(resumed.commits)
+    assert resumed.rate == pytest.approx(9/resumed.seconds) and root.rate != root.rate
+
+
+def test_a_branch_is_known_by_all_that_made_it(tmp_path):
+    root, stage = Branch.root(tiny(), tmp_path), one_stage(steps=1)
+    def grown(parent=root, name="A", stage=stage, **options):
+        return parent.grow(name, stage, show_progress=False, **options)
+    first, faster = grown(), dataclasses.replace(stage, learning_rate=.1)
+    warmer = dataclasses.replace(stage, objective=InfoNCE(temperature=.1))
+    all_different = [
+        root, Branch.root(tiny(1), tmp_path), Branch.root(tiny(dropout=0.), tmp_path), first, grown(name="B"),
+        grown(seed=1), grown(stage=faster), grown(stage=warmer), grown(weight_decay=.1), grown(first),
+        Branch.average([first, root])]
+    assert len({branch.key for branch in all_different}) == len(all_different)
+    assert grown(save_every=7).key == first.key, "how often it is saved decides nothing"
+
+
+def test_a_masked_model_grows_like_any_other(tmp_path, monkeypatch):
+    "What pre-training needs: pieces until the time is over, a held-out loss, how fast it was, which commits."
+    model = MaskedLanguageModel(tiny_text())
+    def held_out(model): return dict(score=-(loss := model.accuracy(TEXTS[:5])["loss"]), loss=loss)
+    stage = Stage("pretraining", TEXTS, Masked(), steps=6, batch_size=8, learning_rate=1e-2, warmup_steps=1)
+    options = dict(seed=1, dev=held_out, eval_every=2, save_every=2, weight_decay=.05, show_progress=False)
+    whole = Branch.root(model, tmp_path/"whole").grow("base", stage, **options)
+    clock = iter([0., 1.])
+    monkeypatch.setattr(branches.time, "monotonic", lambda: next(clock))
+    root = Branch.root(model, tmp_path/"pieces")
+    with pytest.raises(TimeIsUp, match="base stands at 2 of 6 steps"):
+        root.grow("base", stage, until=.5, piece_steps=2, **options)
+    monkeypatch.undo()
+    pieces = root.grow("base", stage, **options)
+    assert pieces.history == whole.history and same(pieces.encoder.state_dict(), whole.encoder.state_dict())
+    losses = [row["dev_scores"]["loss"] for row in pieces.history if "dev" in row]
+    assert len(losses) == 3 and losses[-1] == held_out(pieces.encoder)["loss"] < losses[0]
+    assert pieces.rate > 0 and pieces.commits and {piece["device"] for piece in pieces.pieces} == {"cpu"}

@@ -1,0 +1,88 @@
+"Two processes against one: the same rows, the same losses, the same weights."
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from training_runs import (PAIRS, PLACES, TEXTS, TRIPLES, as_rank, both_finish, kept, nearness, one_stage,
+                           plain_descent, quick, same, start, tiny)
+
+from sentnb.encoders import PixelEncoder
+from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Stage, Task, checkpoint
+from sentnb.training.batches import Batches
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    "As the processes that these runs are compared with: sums in another order are other numbers."
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+TWO = [
+    Stage("visual", TEXTS, InfoNCE(Perturbed("word_shuffle")), steps=4, batch_size=7, warmup_steps=0,
+          learning_rate=.1, accumulate=2),
+    Stage("distillation", PAIRS, Distillation(PLACES, Pairs()), steps=2, batch_size=7, warmup_steps=1,
+          learning_rate=.02),
+    Stage("reasoning", TRIPLES, InfoNCE(Pairs(typo_rate=.3)), steps=5, batch_size=9, warmup_steps=1,
+          learning_rate=.1, keep="best"),
+    Stage("in turn", steps=2, tasks=[
+        Task(TEXTS, InfoNCE(Perturbed()), 7, .02), Task(PAIRS, InfoNCE(), 9, .05)]),
+    Stage("together", order="together", steps=2, tasks=[
+        Task(TEXTS, InfoNCE(Same()), 7, .05, weight=.5), Task(PAIRS, InfoNCE(), 9, .05, accumulate=2)]),
+]
+
+
+def two_encoder():
+    torch.optim.AdamW = plain_descent
+    return tiny(dropout=0., head=True)
+
+
+def run_as_rank(rank, folder):
+    as_rank(rank, folder)
+    def never(*arguments, **options): raise AssertionError("only the first process does this")
+    if rank:   # the first process alone measures and writes
+        checkpoint.Progress.save = PixelEncoder.save_pretrained = checkpoint.remove_leftovers = never
+    write = checkpoint.Progress.save
+    def slowly(run):   # the other is at the next piece long before
+        time.sleep(.3)
+        write(run)
+    checkpoint.Progress.save = slowly
+    encoder = two_encoder()
+    if rank: torch.nn.init.zeros_(encoder.vit.layernorm.weight)   # all begin with the weights of the first
+    for stop in (3, 4, None):
+        dev = never if rank else nearness
+        history = quick(encoder, TWO, folder/"run", dev=dev, eval_every=2, stop_after=stop)
+    assert (folder/"run"/"02-reasoning"/"config.json").exists() and not encoder.training
+    save_file(encoder.state_dict(), folder/f"{rank}.safetensors")
+    (folder/f"{rank}.json").write_text(json.dumps(history))
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_are_one(tmp_path, monkeypatch):
+    both_finish([start(run_as_rank, rank, tmp_path) for rank in range(2)])
+    monkeypatch.setattr(torch.optim, "AdamW", torch.optim.AdamW)   # put back when the test is over
+    encoder = two_encoder()
+    begin = kept(encoder)
+    history = quick(encoder, TWO, tmp_path/"one", dev=nearness, eval_every=2)
+    recorded = json.loads((tmp_path/"0.json").read_text())
+    first, second = (load_file(tmp_path/f"{rank}.safetensors") for rank in range(2))
+    assert same(first, second) and (tmp_path/"0.json").read_text() == (tmp_path/"1.json").read_text()
+    np.testing.assert_allclose([row["loss"] for row in recorded], [row["loss"] for row in history], atol=2e-6)
+    for name, value in encoder.state_dict().items():
+        torch.testing.assert_close(first[name], value, atol=2e-6, rtol=1e-5, msg=name)
+    moved = [name for name in first if not torch.allclose(first[name], begin[name], atol=1e-4)]
+    assert len(moved) > 10, "the steps are far larger than the tolerance"
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_each_process_makes_its_rows(processes):
+    stage, encoder = one_stage(InfoNCE(Pairs(typo_rate=.5)), batch_size=9), tiny()
+    def columns(batch): return np.array(batch.texts).reshape(2, -1).T.tolist()
+    whole = columns(Batches(stage, encoder)[2])
+    shares = [columns(Batches(stage, encoder, process=p, processes=processes)[2]) for p in range(processes)]
+    assert sum(shares, []) == whole and len(whole) == 9
