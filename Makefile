@@ -10,6 +10,9 @@ PROFILE ?= small
 # Installed before the other packages, so that a build for this machine can be chosen: make test TORCH=torch==2.12.0
 TORCH   ?= torch==2.13.0
 
+# The extras come along, so that no test is skipped for want of one.
+WHOLE   := .[dev,sentence-transformers,mteb,faiss,minilm]
+
 VENV := .venv
 BIN  := $(VENV)/bin
 UV   := $(shell command -v uv)
@@ -17,7 +20,7 @@ SYSTEM := libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0 fonts-noto-core f
 ALL         = $(basename $(notdir $(sort $(wildcard nbs/[0-9]*.ipynb))))
 # the report last: it joins what the others left
 EXPERIMENTS = $(filter-out 90_report,$(ALL)) $(filter 90_report,$(ALL))
-LIBRARY     = $(sort $(wildcard nbs/api/[0-9]*.ipynb)) $(wildcard nbs/index.ipynb)
+LIBRARY     = $(sort $(shell find nbs/api -name "*.ipynb" -not -path "*/.ipynb_checkpoints/*")) $(wildcard nbs/index.ipynb)
 
 # uv does not read pip's variables: hand it those that say where packages come from.
 UV_ENV   := $(if $(PIP_CERT),SSL_CERT_FILE="$(PIP_CERT)") $(if $(PIP_FIND_LINKS),,UV_TORCH_BACKEND=auto)
@@ -94,5 +97,5 @@ $(VENV)/.torch: | $(BIN)/python
 
 $(VENV)/.installed: settings.ini setup.py $(VENV)/.torch
 	@echo "installing sentnb and its requirements into $(VENV)"
-	@$(call INSTALL,-e ".[dev]")
+	@$(call INSTALL,-e "$(WHOLE)")
 	@touch $@
