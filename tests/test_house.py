@@ -28,6 +28,11 @@ def test_experiments_share_by_import():
     assert house.shared_blocks(ROOT) == []
 
 
+def test_one_more_is_one_notebook():
+    "And its line in a front door, where the package has one that names all."
+    assert max(house.places(ROOT).values()) <= 1
+
+
 def test_who_is_excused_needs_it():
     studies = {path.stem for path in house.experiments(ROOT)
                if any("Study(" in code.text for code in house.code_of(path))}
