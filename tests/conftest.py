@@ -43,6 +43,16 @@ def fonts() -> Path:
     return folder
 
 
+@pytest.fixture
+def one_thread():
+    "As the processes that a run is compared with: sums in another order are other numbers."
+    import torch
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def two_processes():
     "Run a test file as rank 0 and rank 1: two_processes(file, folder) -> what each left in folder/RANK.npz."

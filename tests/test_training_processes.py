@@ -14,13 +14,7 @@ from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Stage
 from sentnb.training.batches import Batches
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    "As the processes that these runs are compared with: sums in another order are other numbers."
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 TWO = [

@@ -19,13 +19,7 @@ from sentnb.renderer import RenderConfig
 from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Spans, Stage, Task, loop
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    "As the processes that these runs are compared with: sums in another order are other numbers."
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # --- killed and resumed ---
