@@ -1778,6 +1778,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                      'sentnb.results.told._cells_of': ('api/1_results/told.html#_cells_of', 'sentnb/results/told.py'),
                                      'sentnb.results.told._entry': ('api/1_results/told.html#_entry', 'sentnb/results/told.py'),
                                      'sentnb.results.told._is_typed': ('api/1_results/told.html#_is_typed', 'sentnb/results/told.py'),
+                                     'sentnb.results.told._plotted': ('api/1_results/told.html#_plotted', 'sentnb/results/told.py'),
                                      'sentnb.results.told._printed': ('api/1_results/told.html#_printed', 'sentnb/results/told.py'),
                                      'sentnb.results.told._record_of': ('api/1_results/told.html#_record_of', 'sentnb/results/told.py'),
                                      'sentnb.results.told._retold': ('api/1_results/told.html#_retold', 'sentnb/results/told.py'),

@@ -57,6 +57,19 @@ def _entry(details: Any, path: str, where: str) -> Told:
         raise ValueError(f"{where}: {details!r} is no number")
     return float(details), None, None
 
+# %% ../../nbs/api/1_results/8_told.ipynb #5b0d9c1e
+def _plotted(folder: Path, source: str, where: str) -> list[Told]:
+    "A number of a figure's data: `name | column=value, ... | column`."
+    name, conditions, column = (part.strip() for part in source.split(" | "))
+    if not (folder/f"{name}.csv").is_file(): raise ValueError(f"{where} has no figure with the data {name}.csv")
+    rows = pd.read_csv(folder/f"{name}.csv", dtype=str, keep_default_na=False)
+    wanted = dict(part.split("=", 1) for part in conditions.split(", "))
+    if unknown := ", ".join({column, *wanted} - set(rows)):
+        raise ValueError(f"{name}.csv of {where} has no column {unknown}; there are {', '.join(rows)}")
+    for key, value in wanted.items(): rows = rows[rows[key] == value]
+    if len(rows) != 1: raise ValueError(f"{name}.csv of {where} has {len(rows)} rows with {conditions}, not one")
+    return [(float(rows[column].iloc[0]), None, None)]
+
 # %% ../../nbs/api/1_results/8_told.ipynb #2de46718
 def small_run(
     notebook: str, # "03_alignment"
@@ -72,6 +85,8 @@ def _sources(source: str, record: Record|None, others: Callable[[str], Record], 
         return _sources(match[2], others(match[1]), others, std)
     if record is None:
         raise ValueError(f"{source!r}: name its experiment, as in '03_alignment: table | row | column'")
+    if kind == "figure" and source.count(" | ") == 2:
+        return _plotted(figures_dir(record.notebook, record.profile), rest, record.notebook)
     if kind in ("setting", "note", "data", "run") and " | " not in source:
         part = dict(setting="settings", note="notes", data="data").get(kind)
         details = record.details if part is None else record.details[part]
