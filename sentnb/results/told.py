@@ -61,13 +61,14 @@ def _entry(details: Any, path: str, where: str) -> Told:
 def _plotted(folder: Path, source: str, where: str) -> list[Told]:
     "A number of a figure's data: `name | column=value, ... | column`."
     name, conditions, column = (part.strip() for part in source.split(" | "))
-    if not (folder/f"{name}.csv").is_file(): raise ValueError(f"{where} has no figure with the data {name}.csv")
+    if not (folder/f"{name}.csv").is_file():
+        raise ValueError(f"{where} has no figure with the data {name}.csv")
     rows = pd.read_csv(folder/f"{name}.csv", dtype=str, keep_default_na=False)
     wanted = dict(part.split("=", 1) for part in conditions.split(", "))
     if unknown := ", ".join({column, *wanted} - set(rows)):
         raise ValueError(f"{name}.csv of {where} has no column {unknown}; there are {', '.join(rows)}")
     for key, value in wanted.items(): rows = rows[rows[key] == value]
-    if len(rows) != 1: raise ValueError(f"{name}.csv of {where} has {len(rows)} rows with {conditions}, not one")
+    if len(rows) != 1: raise ValueError(f"{name}.csv of {where}: {len(rows)} rows with {conditions}")
     return [(float(rows[column].iloc[0]), None, None)]
 
 # %% ../../nbs/api/1_results/8_told.ipynb #2de46718
