@@ -11,7 +11,7 @@ PROFILE ?= small
 TORCH   ?= torch==2.13.0
 
 # The extras come along, so that no test is skipped for want of one.
-WHOLE   := .[dev,sentence-transformers,mteb,faiss,minilm]
+WHOLE   := .[notebooks,dev,sentence-transformers,mteb,faiss,minilm]
 
 VENV := .venv
 BIN  := $(VENV)/bin

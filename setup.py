@@ -1,14 +1,34 @@
-"""Installs what settings.ini says: version, requirements, the extras, the console script; README.md is the long description."""
+"""Installs what settings.ini says: version, requirements, the extras, the console script; README.md is the long description.
+
+A wheel also holds the part of data/ that the library needs; an editable install reads the checkout's."""
+import shutil
 from configparser import ConfigParser
 from pathlib import Path
+
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+PACKED = "microworld", "paper", "checkpoints/sentnb-small"
 
 here = Path(__file__).resolve().parent
 parser = ConfigParser(delimiters=["="])
 parser.read(here/"settings.ini", encoding="utf-8")
 settings = parser["DEFAULT"]
-extras = {name.strip(): wanted.split() for name, wanted in (line.split(":", 1) for line in settings["extra_requirements"].strip().splitlines())}
-statuses = ["1 - Planning", "2 - Pre-Alpha", "3 - Alpha", "4 - Beta", "5 - Production/Stable", "6 - Mature", "7 - Inactive"]
+lines = (line.split(":", 1) for line in settings["extra_requirements"].strip().splitlines())
+extras = {name.strip(): wanted.split() for name, wanted in lines}
+statuses = ["1 - Planning", "2 - Pre-Alpha", "3 - Alpha", "4 - Beta", "5 - Production/Stable", "6 - Mature",
+            "7 - Inactive"]
+
+
+class WithData(build_py):
+    "Lays the packed folders into sentnb/_data, where `core.data_dir` looks for them without a checkout."
+    def run(self):
+        super().run()
+        if self.editable_mode: return
+        for name in PACKED:
+            target = Path(self.build_lib)/settings["lib_path"]/"_data"/name
+            shutil.copytree(here/"data"/name, target, dirs_exist_ok=True)
+
 
 setup(
     name=settings["lib_name"],
@@ -33,5 +53,6 @@ setup(
         "nbdev": [f"{settings['lib_name']}={settings['lib_path']}._modidx:d"],
     },
     packages=find_packages(include=[settings["lib_path"], f"{settings['lib_path']}.*"]),
+    cmdclass={"build_py": WithData},
     zip_safe=False,
 )

@@ -69,6 +69,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                  'sentnb/augmenters/words.py')},
             'sentnb.core': { 'sentnb.core.Rule': ('api/core.html#rule', 'sentnb/core.py'),
                              'sentnb.core.Rule.__call__': ('api/core.html#rule.__call__', 'sentnb/core.py'),
+                             'sentnb.core._checkout': ('api/core.html#_checkout', 'sentnb/core.py'),
                              'sentnb.core._is_root': ('api/core.html#_is_root', 'sentnb/core.py'),
                              'sentnb.core.at_least': ('api/core.html#at_least', 'sentnb/core.py'),
                              'sentnb.core.between': ('api/core.html#between', 'sentnb/core.py'),

@@ -20,32 +20,44 @@ def _is_root(folder: Path) -> bool:
     settings = folder/"settings.ini"
     return settings.is_file() and "lib_name = sentnb" in settings.read_text(encoding="utf-8")
 
-def project_root() -> Path:
-    "The folder of settings.ini, nbs, data and figures; FileNotFoundError names the three places searched."
+_HERE = Path(__file__ if "__file__" in globals() else Path.cwd()/"core.py").resolve().parent
+_PACKED = _HERE/"_data" # what setup.py lays into a wheel: a part of data/
+
+def _checkout() -> Path|None:
     named = os.environ.get("SENTNB_ROOT")
-    if named:
-        if _is_root(Path(named)): return Path(named).resolve()
+    if named and not _is_root(Path(named)):
         raise FileNotFoundError(f"SENTNB_ROOT is {named!r}, but there is no settings.ini of sentnb in it; "
                                 "point it at the checkout")
     here = Path.cwd().resolve()
-    package = Path(__file__ if "__file__" in globals() else here).resolve().parent
-    for folder in (here, *here.parents, package.parent):
-        if _is_root(folder): return folder
-    raise FileNotFoundError(f"no checkout of sentnb at or above {here}, nor beside the package; "
-                            "set SENTNB_ROOT to it")
+    folders = [Path(named).resolve()] if named else [here, *here.parents, _HERE.parent]
+    return next(filter(_is_root, folders), None)
+
+def project_root() -> Path:
+    "The folder of settings.ini, nbs, data and figures; FileNotFoundError names the three places searched."
+    if folder := _checkout(): return folder
+    raise FileNotFoundError(
+        f"no checkout of sentnb at or above {Path.cwd()}, nor beside the package. The notebooks, the "
+        "experiments and the figures are in the project's repository, not in the installed package: clone "
+        "it from where the package came, and work in it or set SENTNB_ROOT to it")
 
 # %% ../nbs/api/0_core.ipynb #bce5347e
 def data_dir(
     *names: str, # folders below data/, e.g. "paper"
 ) -> Path: # not created
-    "A folder of data/: what the project embeds, and its own checkpoints."
-    return project_root().joinpath("data", *names)
+    "A folder of data/: what the project embeds, and its own checkpoints; of the package without a checkout."
+    packed = _PACKED.is_dir() and not _checkout()
+    return (_PACKED if packed else project_root()/"data").joinpath(*names)
 
 def cache_dir(
     *names: str, # folders below the cache
 ) -> Path: # created
-    "A folder for what can be made again: `SENTNB_CACHE`, else data/cache (ignored by git)."
-    folder = Path(os.environ.get("SENTNB_CACHE") or data_dir("cache")).joinpath(*names)
+    """A folder for what can be made again: `SENTNB_CACHE`, else data/cache of the checkout (ignored by
+    git), else sentnb in the user's cache."""
+    named, checkout = os.environ.get("SENTNB_CACHE"), _checkout()
+    if named: whole = Path(named)
+    elif checkout: whole = checkout/"data"/"cache"
+    else: whole = Path(os.environ.get("XDG_CACHE_HOME") or Path.home()/".cache")/"sentnb"
+    folder = whole.joinpath(*names)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -81,7 +81,7 @@ def test_layout_is_the_layout():
 
 def test_environment_follows_settings():
     text = (ROOT/"environment.yml").read_text(encoding="utf-8")
-    assert "-e .[dev]" in text and "pango" in text and "conda-forge" in text
+    assert "-e .[notebooks,dev]" in text and "pango" in text and "conda-forge" in text
 
 
 def test_installed_package_is_what_settings_say():

@@ -18,7 +18,8 @@ PACKAGES = ("sentnb", "torch", "transformers", "accelerate", "safetensors", "dat
 
 def code_state() -> dict[str, Any]: # commit, dirty, reason
     "The commit of the checkout and whether its files differ from it, or null with the reason."
-    root = project_root()
+    try: root = project_root()
+    except FileNotFoundError: return dict(commit=None, dirty=None, reason="an installed package: no checkout")
     def git(*words):
         options = dict(capture_output=True, text=True, timeout=60, check=True)
         return subprocess.run(["git", "-C", str(root), *words], **options).stdout.strip()
