@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['KINDS', 'OF_A_RECIPE', 'PERTURBATIONS', 'Clean', 'TrainingData', 'SOURCES', 'scored_pairs', 'training_data',
            'packaged', 'pretrained_here', 'start_encoder', 'start_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST',
-           'STAGES', 'Recipe', 'examples', 'normalized', 'subset', 'train', 'as_shipped', 'score_table', 'ship']
+           'STAGES', 'Recipe', 'examples', 'normalized', 'subset', 'train', 'as_shipped', 'score_table', 'ship',
+           'OTHERS', 'Prompted', 'other_checkpoint', 'other_encoder']
 
 # %% ../../nbs/api/4_recipes/0_recipes.ipynb #821687e4
 from .data import KINDS, OF_A_RECIPE, PERTURBATIONS, Clean, TrainingData
@@ -14,9 +15,10 @@ from .start import packaged, pretrained_here, start_encoder, start_text_encoder
 from .recipe import (
     CYCLE, MEMBERS, PIXEL_LINGUIST, STAGES, Recipe, examples, normalized, subset, train)
 from .shipping import as_shipped, score_table, ship
+from .others import OTHERS, Prompted, other_checkpoint, other_encoder
 
 _all_ = [
     "KINDS", "OF_A_RECIPE", "PERTURBATIONS", "Clean", "TrainingData", "SOURCES", "scored_pairs",
     "training_data", "packaged", "pretrained_here", "start_encoder", "start_text_encoder", "CYCLE", "MEMBERS",
     "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized", "subset", "train", "as_shipped",
-    "score_table", "ship"]
+    "score_table", "ship", "OTHERS", "Prompted", "other_checkpoint", "other_encoder"]
