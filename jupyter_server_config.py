@@ -1,12 +1,13 @@
 """How Jupyter saves the notebooks of this checkout: `make lab` lets it read this file.
 
-A save keeps source and no outputs: a cell that the file has as well stays as it is there, a new or edited one is
-written without outputs. So whoever opens, runs and closes notebooks leaves no change in git, and edits of source
-are the whole difference. The outputs of the library come from `make notebooks`, those of an experiment stand in
-the executed copy beside its figures. What was seen in Lab is lost to nobody: it goes to lab/, which git ignores.
+A save keeps source and no outputs: a cell that stands in the file with the same source stays as it is
+there, a new or edited one is written without outputs. So whoever opens, runs and closes notebooks leaves no
+change in git, and edits of source are the whole difference. The outputs of the library come from
+`make notebooks`, those of an experiment stand in the executed copy beside its figures, and what was seen in
+Lab is kept in lab/, which git ignores.
 
-Run as a program (`make clean-notebooks`), it does the same after the fact, with git's last commit in place of the
-file, for notebooks that another Jupyter has saved.
+Run as a program (`make clean-notebooks`), it does the same to notebooks that another Jupyter has saved, with
+the last commit in place of the file.
 """
 import json
 import os
@@ -14,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-NEW = dict(cells=[], metadata=dict(kernelspec=dict(display_name="python3", language="python", name="python3")))
+KERNEL = dict(display_name="python3", language="python", name="python3")
 
 
 def git(*arguments: str) -> bytes | None:
@@ -25,7 +26,8 @@ def git(*arguments: str) -> bytes | None:
 
 def written(cell: dict) -> tuple:
     "What the author of a cell decides."
-    return cell["cell_type"], "".join(cell["source"]), cell["metadata"].get("tags", []), cell.get("attachments")
+    tags, attachments = cell["metadata"].get("tags", []), cell.get("attachments", {})
+    return cell["cell_type"], "".join(cell["source"]), tags, attachments
 
 
 def bare(cell: dict) -> dict:
@@ -73,14 +75,15 @@ def clean() -> None:
         if ".ipynb_checkpoints" in path.parts: continue
         notebook = json.loads(path.read_text(encoding="utf-8"))
         committed = git("show", f"HEAD:./{path.relative_to(ROOT)}")
-        if committed: before = json.loads(committed)
-        elif path.parent == ROOT/"nbs" and path.name[0].isdigit(): before = NEW # an experiment
-        else: continue
+        experiment = path.parent == ROOT/"nbs" and path.name[0].isdigit()
+        if not committed and not experiment: continue # a new notebook of the library keeps what it shows
+        before = json.loads(committed) if committed else dict(cells=[], metadata=dict(kernelspec=KERNEL))
         if (cleaned := only_source(notebook, before)) == notebook: continue
         write(path, cleaned)
         print("cleaned", path.relative_to(ROOT))
     if git("rev-parse", "HEAD") is None:
-        print("There is no commit to take outputs from: only experiments were emptied. The library's: make notebooks")
+        print("There is no commit to take outputs from: only experiments were emptied; for the library's, "
+              "type: make notebooks")
 
 
 if "get_config" in globals(): # Jupyter reads it

@@ -90,7 +90,7 @@ def test_nothing_of_one_machine(path):
         shown = "\n".join(map(texts, cell.get("outputs", [])))
         assert [word for word in FORBIDDEN if re.search(word, source(cell))] == [], source(cell)[:200]
         assert [word for word in FORBIDDEN if re.search(word, shown)] == [], f"{AGAIN}\n{source(cell)[:200]}"
-        assert "clear_all" not in source(cell) + shown, "cleaning with it strips the tag of the parameters cell"
+        assert "clear_all" not in source(cell) + shown, "it strips the tag of the parameters cell"
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=short)
