@@ -10,6 +10,9 @@ PROFILE ?= small
 # Installed before the other packages, so that a build for this machine can be chosen: make test TORCH=torch==2.12.0
 TORCH   ?= torch==2.13.0
 
+# For Jupyter itself: make lab ARGS="--no-browser --port 9000"
+ARGS    ?=
+
 # The extras come along, so that no test is skipped for want of one.
 WHOLE   := .[notebooks,dev,sentence-transformers,mteb,faiss,minilm]
 
@@ -28,11 +31,11 @@ UV_FLAGS := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)") $(if $(PIP_
 PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL   = $(if $(UV),env $(UV_ENV) $(UV) pip install --quiet --python $(BIN)/python $(UV_FLAGS) $(1) || { echo "uv could not: trying pip"; $(PIP) $(1); },$(PIP) $(1))
 
-.PHONY: help leapfrog test lab figures report notebooks export setup system clean
+.PHONY: help setup leapfrog test lab clean-notebooks figures report notebooks export system clean
 
 help: ## this list
 	@echo "make TARGET [PROFILE=demo|small|paper]; each target installs what it needs into $(VENV)"
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 20
 
 leapfrog: setup ## the main job in minutes, offline: learn English from other languages, draw the curve
 	@$(BIN)/sentnb run 05_leapfrog -p demo
@@ -40,8 +43,12 @@ leapfrog: setup ## the main job in minutes, offline: learn English from other la
 test: setup ## all tests (with SENTNB_HUB set to a mirror of the public data: those on real text too)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-lab: setup ## JupyterLab in nbs/
-	@$(BIN)/jupyter lab --notebook-dir=nbs
+lab: setup ## JupyterLab, at the tour; it saves what you write, and no outputs (those go to lab/)
+	@JUPYTER_CONFIG_PATH="$(CURDIR)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \
+	  $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+
+clean-notebooks: setup ## undo what another Jupyter saved in nbs/ besides your edits: outputs, metadata
+	@$(BIN)/python jupyter_server_config.py
 
 figures: setup ## run every experiment at PROFILE (default small)
 	@for name in $(EXPERIMENTS); do $(BIN)/sentnb run $$name -p $(PROFILE); done
@@ -62,7 +69,7 @@ clean: ## remove what can be made again (not .venv)
 	@rm -rf data/cache build dist *.egg-info .pytest_cache .hypothesis _proc _docs
 	@find nbs sentnb tests -name __pycache__ -o -name .ipynb_checkpoints | xargs -r rm -rf
 
-setup: system $(VENV)/.installed
+setup: system $(VENV)/.installed ## install all of it, and run nothing
 
 # Asked of dpkg at each call, which takes no time; apt runs only where something is missing.
 system:
