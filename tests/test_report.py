@@ -3,6 +3,7 @@ import html.parser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from sentnb import results
 from sentnb.core import fingerprint
-from sentnb.results import pages, report
+from sentnb.results import latex, pages, parts, report, standins
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [tuple(row) for row in results.catalogue()[["paper", "id"]].to_numpy()]
@@ -62,7 +63,7 @@ def test_state(id, shown, counted, formulas, expected):
 
 @given(st.text())
 def test_latex_escapes_what_latex_reads(text):
-    escaped = pages.latex_escape(text)
+    escaped = latex.latex_escape(text)
     assert "\n" not in escaped
     bare = re.sub(r"\\[&%$#_{}]|\\[a-zA-Z]+\{\}|\$\\[a-zA-Z]+\$|\{[][*]\}", "", escaped)
     assert not set(bare) & set("&%$#_{}\\^~[]*"), escaped
@@ -71,57 +72,130 @@ def test_latex_escapes_what_latex_reads(text):
 def columns(line: str) -> int: return len(re.findall(r"(?<!\\)&", line)) + 1
 
 
-def check_latex(text: str, table: str) -> list[str]: # lines of its body
+def check_latex(text: str, table: str) -> list[str]: # lines of its rows, of all its floats
     bare = re.sub(r"\\[{}%$&_#]", "", text)
     depth = 0
     for c in bare:
         depth += (c == "{") - (c == "}")
         assert depth >= 0
     assert depth == 0 and all(line.count("$") % 2 == 0 for line in bare.splitlines())
-    assert text.count(r"\begin") == text.count(r"\end") == 2
-    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
-    wanted = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1])
-    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert {columns(line) for line in lines} == {wanted}
-    assert not [line for line in lines
-                if line.lstrip().startswith(("[", "*"))], "LaTeX would read it as an argument of a line end"
-    assert wanted == 2 + results.published(table)["column"].nunique()
-    return lines
+    floats = text.split(r"\begin{table}")[1:]
+    assert text.count(r"\begin") == text.count(r"\end") == 2*len(floats)
+    assert text.count(r"\label{") == 1 and text.count("addtocounter") == len(floats) - 1
+    columns_of, rows = {}, []
+    for part in floats:
+        assert all(rule in part for rule in (r"\caption{", r"\toprule", r"\midrule", r"\bottomrule"))
+        spec = re.search(r"\\begin\{tabular\}\{(.*)\}\n", part)[1]
+        wanted = len(re.sub(r"p\{[^}]*\}", "p", spec))
+        lines = [line for line in part.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+        assert {columns(line) for line in lines} == {wanted}
+        assert not [line for line in lines
+                    if line.lstrip().startswith(("[", "*"))], "LaTeX would read it as an argument"
+        assert len(lines) <= 60, "more than a page holds"
+        columns_of[lines[0]] = wanted - 2
+        rows += lines[1:]
+    assert sum(columns_of.values()) == results.published(table)["column"].nunique(), "each column once"
+    return rows
 
 
 @pytest.mark.parametrize("table", results.tables())
 def test_latex_of_each_table(table):
-    lines = check_latex(pages.to_latex(results.compare(None, table), table, "A caption."), table)
+    lines = check_latex(latex.to_latex(results.compare(None, table), table, "A caption."), table)
     theirs = results.published(table)
-    assert len(lines) == 1 + len(theirs[["row_group", "row"]].drop_duplicates())
-    printed = [pages.latex_escape(text) for text in theirs["printed"] if text]
-    assert all(f" {text} " in "\n".join(lines) for text in printed), "every printed cell, as it is printed"
+    names = theirs[["row_group", "row"]].drop_duplicates()
+    assert sum("& paper &" in line for line in lines) % len(names) == 0
+    cells = {cell.strip() for line in lines for cell in re.split(r"(?<!\\)&|\\\\$", line)}
+    printed = {latex.printed_latex(text) for text in theirs["printed"] if text}
+    assert printed <= cells, "every printed cell, as it is printed"
+
+
+def test_a_minus_sign_is_one_on_both_sides(tmp_path):
+    run = results.Run("01_robustness", "small", {}, folder=tmp_path)
+    run.add("pixel_table1", "Charcter-level | Insertion", "BERT | Semantics", -15.08, -18.05, -12.38)
+    run.add("pixel_table1", "Charcter-level | Insertion", "BERT | Rep. Shift", 0.10416)
+    text = latex.to_latex(results.compare(run, "pixel_table1"), "pixel_table1", "A caption.")
+    assert "$-10.8$" in text and "$-15.1$" in text and "$[-18.1, -12.4]$" in text, "the paper's decimals"
+    assert "$0.104$" in text and "$0.049$" in text and not re.search(r"& -\d", text)
+
+
+# Verdicts taken apart
+
+COMMITTED = [row | dict(notebook=path.parent.parent.name)
+             for path in sorted((ROOT/"figures").glob("*/small/claims.csv"))
+             for row in results.load_run(path.parent).claims.to_dict("records")]
+
+
+@pytest.mark.parametrize("row", COMMITTED, ids=lambda row: f"{row['notebook']}-{row['claim']}")
+def test_every_part_stands_beside_its_evidence(row):
+    found, besides = parts.parts_of(results.Verdict(row["verdict"], row["rule"], row["evidence"]))
+    if row["rule"].startswith("all of: "):
+        assert "all of: " + "; ".join(part.rule for part in found) == row["rule"]
+        paired = "; ".join(f"{part.evidence}: {part.verdict}" for part in found)
+        assert paired + f". {besides}"*bool(besides) == row["evidence"], "nothing is lost or moved"
+    decides = parts.deciding(found, row["verdict"])
+    assert decides.verdict == row["verdict"] and parts.interval_svg(decides).count("<circle")
+    sides = {(low > part.threshold, high < part.threshold) for part in found if len(part.intervals) == 1
+             for low, high in part.intervals if part.verdict == "inconclusive at this scale" and low < high}
+    assert sides <= {(False, False)}, "the threshold is inside"
+
+
+def test_what_stands_for_a_model_is_read_from_the_run():
+    for path in sorted((ROOT/"figures").glob("*/small/run.json")):
+        record = results.load_run(path.parent)
+        frame = standins.with_models(record)
+        ours = frame[frame["table"].str.match("(pixel|micse)_table")]
+        assert (ours["model"] != "").all(), f"{path}: {ours[ours['model'] == ''].iloc[:1]}"
+    card = (ROOT/"data"/"checkpoints"/"text-small-mlm"/"README.md").read_text(encoding="utf-8")
+    million = round(int(re.search(r"([\d,]+) parameters", card)[1].replace(",", ""))/1e6)
+    assert standins.stand_ins(dict(base="text-small-mlm"))["BERT"] == f"text-small-mlm, {million} M"
 
 
 # The pages
 
 class Page(html.parser.HTMLParser):
-    "Checks that tags are balanced; collects text, pictures and links."
+    "Checks that tags are balanced; collects text, pictures, links, and tables that stand in no box."
     def __init__(self, text):
         super().__init__()
-        self.open, self.text, self.sources, self.links, self.ids = [], [], [], [], set()
+        self.open, self.text, self.sources, self.links, self.ids, self.loose = [], [], [], [], [], []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
-        if tag not in ("meta", "img", "br", "link"): self.open.append(tag)
+        if tag == "table" and ("div", "wide") not in self.open: self.loose.append(self.getpos())
+        if tag not in ("meta", "img", "br", "link"): self.open.append((tag, attributes.get("class")))
         assert tag not in ("script", "link", "iframe")
         self.sources += [attributes["src"]] if "src" in attributes else []
         self.links += [attributes["href"]] if "href" in attributes else []
-        self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.ids += [attributes["id"]] if "id" in attributes else []
 
-    def handle_endtag(self, tag): assert self.open.pop() == tag
+    def handle_endtag(self, tag): assert self.open.pop()[0] == tag
     def handle_data(self, data): self.text.append(data)
 
 
-def fake(figures: Path, notebook: str, profile: str, numbers=(), claims=(), pictures=(), **notes):
-    run = results.Run(notebook, profile, {}, folder=figures/notebook/profile)
+def check_page(path: Path) -> Page:
+    "What holds of every report, and is seen without a browser."
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert len(set(page.ids)) == len(page.ids), "a place is one place"
+    for link in page.links:
+        if link.startswith("#"): assert link[1:] in page.ids, link
+        else: assert (path.parent/link).resolve().is_file(), link
+    assert page.loose == [], "a wide table scrolls in its own box"
+    for rule in (r"img \{[^}]*max-width: 100%", r"\.wide \{[^}]*overflow-x: auto"):
+        assert re.search(rule, text), rule
+    assert max(len(word) for word in re.findall(r"\S+", " ".join(page.text))) < 200
+    for claim in results.claims(): assert f"#claim-{claim.id}" in page.links, "the first page leads to it"
+    for paper in results.PAPERS: assert f"#{paper}" in page.links
+    for paper, id in ROWS:
+        if id.startswith("Table "): assert "#" + pages.anchor(paper, id) in page.links, id
+    return page
+
+
+def fake(figures: Path, notebook: str, profile: str, numbers=(), claims=(), pictures=(), settings={},
+         **notes):
+    run = results.Run(notebook, profile, settings, folder=figures/notebook/profile)
     for cell in numbers: run.add(*cell)
     for id, verdict in claims: run.claim(id, verdict)
     for key, value in notes.items(): run.note(key, value)
@@ -146,7 +220,11 @@ def figures(tmp_path_factory) -> Path:
          [(*table5, "en", 61.25, 60.125, 62.5, 3), (*table5, "de", 44.444),
           ("gains", "<script>alert(1)</script>", "a|b", 7.5)],
          [("pixel-10", results.settle((1, 2), what="a gain")),
-          ("nonling-11", results.settle((1, 2), what="images"))], ["figure3", "curve"])
+          ("nonling-11", results.settle((1, 2), what="images"))], ["figure3", "curve"],
+         dict(start="pixel-small-mae"))
+    both = [results.settle((1, 2), what="this"), results.settle((-2, -1), what="that")]
+    fake(figures, "02_vanilla_geometry", "small", [("pixel_table2", "BERT", "en", 0.603)],
+         [("pixel-3", results.settle_all(both))], [], dict(BERT="text-small-mlm"))
     fake(figures, "05_leapfrog", "paper", [(*table5, "en", 79.125)],
          [("pixel-10", results.settle((-2, -1), what="a gain"))])
     fake(figures, "01_robustness", "small", [], [], ["typo"], catalogue={"pixel Figure 1": "typo"})
@@ -171,15 +249,17 @@ def test_counts(figures):
     for profile in ("paper", "demo"):
         rows, claims = of(figures, profile, "report_rows"), of(figures, profile, "report_claims")
         assert sum(rows.values()) == 101 and sum(claims.values()) == 69
-        # Table 5, Figure 3, and Figure 1 by its own name; a stranger's figure2 and the demo's Table 8 are
-        # none
-        assert rows["pixel", "run"] == 3
-        assert sum(rows[paper, "run"] for paper in results.PAPERS) == 3
+        # Tables 2 and 5, Figure 3, and Figure 1 by its own name; a stranger's figure2 and the demo's Table 8
+        # are none
+        assert rows["pixel", "run"] == 4
+        assert sum(rows[paper, "run"] for paper in results.PAPERS) == 4
         assert claims["nonling", "inconclusive at this scale"] == 1, "one part holds, the other is open"
     assert of(figures, "demo", "report_claims")["pixel", "holds"] == 1
     claims = of(figures, "paper", "report_claims")
-    assert claims["pixel", "fails"] == 1 and claims["pixel", "holds"] == 0, "the larger scale counts"
-    assert of(figures, "paper", "report_cells") == {("pixel_table5", "run at small"): 2,
+    assert claims["pixel", "fails"] == 2 and claims["pixel", "holds"] == 0, "the larger scale counts"
+    assert of(figures, "paper", "report_cells") == {("pixel_table2", "run at small"): 1,
+                                                    ("pixel_table2", "printed, beside small"): 20,
+                                                    ("pixel_table5", "run at small"): 2,
                                                     ("pixel_table5", "printed, beside small"): 240,
                                                     ("pixel_table5", "run at paper"): 1,
                                                     ("pixel_table5", "printed, beside paper"): 240}
@@ -187,19 +267,20 @@ def test_counts(figures):
 
 @pytest.mark.parametrize("profile", ["demo", "paper"])
 def test_html(figures, profile):
-    text = (figures/"90_report"/profile/"report.html").read_text(encoding="utf-8")
-    page = Page(text)
+    path = figures/"90_report"/profile/"report.html"
+    page, text = check_page(path), path.read_text(encoding="utf-8")
     said = " ".join(page.text)
     assert page.sources and all(source.startswith("data:image/png;base64,")
                                 for source in page.sources), "the pictures are inside"
-    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
     assert "url(" not in text and "@import" not in text
     assert len(page.sources) == 1 + 2 + 1 + 1, "its own, the two of 05, typo, the stranger's"
     for claim in results.claims(): assert claim.text in said and claim.id in said
     for row in results.catalogue().to_dict("records"):
         assert row["id"] in said and row["what_it_shows"] in said
     for number in ("79.46", "61.25 [60.12, 62.50]", "[60.12, 62.50]", "-18.21", "44.44",
-                   "run at small, 2 of 240 cells", "<script>alert(1)</script>"):
+                   "run at small, 2 of 240 cells", "BERT (text-small-mlm, 3 M)", "they support it: -7.8",
+                   "P_10 + A | Iter.1 (pixel-small-mae, 2 M)", "this > 0, whole interval",
+                   "<script>alert(1)</script>"):
         assert number in said, number
     assert ("79.12" in said and "run at paper, 1 of 240 cells" in said) == (profile == "paper")
     for table in results.tables():
@@ -215,7 +296,8 @@ def test_markdown(figures, profile):
     assert text.count("![") == 5
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert "a\\|b" in text and table
-    known = {("pixel", "Table 5"): "run at small, 2 of 240 cells", ("pixel", "Figure 1"): "run at small",
+    known = {("pixel", "Table 5"): "run at small, 2 of 240 cells",
+             ("pixel", "Table 2"): "run at small, 1 of 20 cells", ("pixel", "Figure 1"): "run at small",
              ("pixel", "Figure 3"): "run at small",
              ("pixel", "Equation 2"): "in the library: losses.contrastive.info_nce"}
     for row in results.catalogue().to_dict("records"):
@@ -225,10 +307,15 @@ def test_markdown(figures, profile):
         elif row["id"].startswith(("Table", "Figure", "Text")): assert "| not run |" in line
         else: assert "in the library" in line
     for claim in results.claims():
-        line = next(line for line in table if line.startswith(f"| {claim.id} |"))
+        line = next(line for line in table if line.startswith(f"| [{claim.id}](#claim-{claim.id}) |"))
         assert any(f"| {verdict} |" in line for verdict in results.VERDICTS)
-    first = next(line for line in table if line.startswith("| pixel-10 |"))
-    assert "| holds | a gain > 0, whole interval | interval [1, 2] | small | 05_leapfrog |" in first
+    for link in re.findall(r"\]\(#([^)]+)\)", text): assert f'<a id="{link}"></a>' in text, link
+    first = next(line for line in table if line.startswith("| [pixel-3]"))
+    assert "| fails | that > 0, whole interval | [-2, -1], claimed > 0 | 02_vanilla_geometry |" in first
+    assert "| this > 0, whole interval | interval [1, 2] | holds |" in table, "a part beside its evidence"
+    assert "| a gain > 0, whole interval | interval [1, 2] | holds |" in table
+    row = "| BERT / BERT (text-small-mlm, 3 M) | 0.763 / 0.603 |"
+    assert [line for line in table if line.startswith(row)]
 
 
 def test_a_demo_never_enters(figures):
@@ -253,6 +340,9 @@ def test_latex_files(figures):
         assert sorted(path.stem for path in folder.glob("*.tex")) == results.tables()
         for table in results.tables(): check_latex((folder/f"{table}.tex").read_text(encoding="utf-8"), table)
         assert "Not run." in (folder/"pixel_table8.tex").read_text(encoding="utf-8")
+        text = (folder/"pixel_table2.tex").read_text(encoding="utf-8")
+        assert "BERT (text-small-mlm, 3 M) & ours, small & $0.603$" in text
+        assert r"\caption{Pixel Sentence Representation Learning (arXiv:2402.08183), its Table 2: " in text
         text = (folder/"pixel_table5.tex").read_text(encoding="utf-8")
         assert "Not run." not in text and "$61.25$ & $44.44$" in text and "$[60.12, 62.50]$" in text
         assert "$-18.21$" in text
@@ -270,10 +360,49 @@ def test_the_same_runs_give_the_same_report(figures):
     assert contents() == before and len(before) > 45
 
 
+def reports() -> list[Path]: return sorted((ROOT/"figures"/"90_report").glob("[sp]*/report.html"))
+
+
+@pytest.mark.parametrize("path", reports(), ids=lambda path: path.parent.name)
+def test_the_committed_page(path):
+    page = check_page(path)
+    said = " ".join(page.text)
+    assert "BERT (text-small-mlm, 3 M)" in said and "PIXEL (pixel-small-mae-continuous, 2 M)" in said
+    for paper in results.PAPERS:
+        for claim in results.claims(paper): assert report.own_numbers(claim) in said
+    assert not re.search(r"(?<!\w)[SPXF]: ", said), "a letter that is not explained"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("path", reports(), ids=lambda path: path.parent.name)
+def test_the_page_is_no_wider_than_the_screen(path, width, tmp_path):
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if not browser: pytest.skip(f"none of {', '.join(names)} is installed")
+    # a window is never as narrow as a phone; a frame is
+    probe = ("<script>addEventListener('load', () => {"
+             "document.querySelectorAll('details').forEach(x => x.open = true);"
+             "parent.postMessage(String(document.documentElement.scrollWidth), '*') })</script></body>")
+    text = path.read_text(encoding="utf-8")
+    (tmp_path/"page.html").write_text(text.replace("</body>", probe), encoding="utf-8")
+    (tmp_path/"frame.html").write_text(
+        "<body><p id='width'></p><script>onmessage = x => document.getElementById('width').textContent = "
+        "'width ' + x.data</script><iframe src='page.html' "
+        f"style='width:{width}px;height:800px;border:0'></iframe>")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom",
+               f"--user-data-dir={tmp_path/'profile'}"]
+    done = subprocess.run([browser, *options, f"file://{tmp_path/'frame.html'}"], capture_output=True,
+                          text=True, timeout=120)
+    measured = re.search(r"width (\d+)", done.stdout)
+    assert measured, done.stderr[-500:]
+    assert int(measured[1]) <= width
+
+
 def test_run_json_names_what_was_joined(figures):
     details = results.load_run(figures/"90_report"/"paper").details
     joined_here = [f"figures/{name}/small"
-                   for name in ("01_robustness", "05_leapfrog", "10_audiocse", "99_other")]
+                   for name in ("01_robustness", "02_vanilla_geometry", "05_leapfrog", "10_audiocse",
+                                "99_other")]
     assert set(details["data"]) == {"data/paper", *joined_here, "figures/05_leapfrog/paper"}
     joined = results.load_run(figures/"05_leapfrog"/"small").details
     expected = dict(revision=joined["code"]["commit"], fingerprint=fingerprint(joined["sha256"]), rows=3)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NAMES', 'STATES', 'cited', 'declared', 'makes', 'makers', 'formulas', 'table_name', 'shown_by', 'cells', 'state',
-           'discussions']
+           'referred', 'short_id', 'own_numbers', 'discussions']
 
 # %% ../../nbs/api/1_results/9_report.ipynb #1473998f
 import ast, json, re
@@ -13,8 +13,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 import pandas as pd
-from ..core import project_root
-from .papers import catalogue, tables
+from ..core import data_dir, project_root
+from .papers import Claim, catalogue, tables
 
 # %% ../../nbs/api/1_results/9_report.ipynb #f3f2d22e
 NAMES = {"Pixel-Linguist": "pixel", "CMLM": "cmlm", "miCSE": "micse", "VisualCSE": "nonling",
@@ -155,6 +155,36 @@ def state(
     if not id.startswith(("Equation", "Algorithm")): return STATES[2], STATES[2]
     name = formulas.get((paper, id))
     return (STATES[1], f"{STATES[1]}: {name}") if name else (STATES[3], STATES[3])
+
+# %% ../../nbs/api/1_results/9_report.ipynb #d2b6e1f3
+def referred(
+    paper: str, # one of results.PAPERS
+    where: str, # of a claim: "Table 4, Sec. 5.1"
+) -> list[tuple[str, str]]: # rows of the catalogue: paper, id
+    "The tables and figures in which a paper makes a claim, as far as they are rows of the catalogue."
+    text = re.sub(r"called .*", "", where).replace("Fig.", "Figure").replace("Sec.", "section")
+    name = next(name for name, of in NAMES.items() if of == paper)
+    return _in_catalogue(cited(f"{name}, {text}"), False, where)
+
+def short_id(
+    id: str, # of the catalogue
+) -> str: # "Sec. 5.1" of "Text only (Sec. 5.1)"
+    "A row of the catalogue as one says it."
+    return re.sub(r"^Text only \((.*)\)$", r"\1", id)
+
+@lru_cache
+def _supports() -> dict[str, str]:
+    "What the letters of claims.md say, as its own second line has it."
+    text = (data_dir("paper")/"claims.md").read_text(encoding="utf-8")
+    listed = re.search(r"show \((S = .*?)\)", text)
+    if not listed: raise ValueError("claims.md: expected '(S = ..., P = ..., X = ..., F = ...)' at its head")
+    return dict(re.findall(r"([SPXF]) = (.*?)(?=, [SPXF] = |$)", listed[1]))
+
+def own_numbers(
+    claim: Claim,
+) -> str: # "they support it: -7.8 to -19.1."
+    "What the paper's own numbers say of its claim; the letter of claims.md in words."
+    return _supports().get(claim.support, claim.support) + claim.detail[len(claim.support):]
 
 # %% ../../nbs/api/1_results/9_report.ipynb #5c143a2b
 def discussions(
