@@ -1944,6 +1944,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                'sentnb/training/branches.py'),
                                           'sentnb.training.branches.Branch.average': ( 'api/3_training/branches.html#branch.average',
                                                                                        'sentnb/training/branches.py'),
+                                          'sentnb.training.branches.Branch.dev_scores': ( 'api/3_training/branches.html#branch.dev_scores',
+                                                                                          'sentnb/training/branches.py'),
                                           'sentnb.training.branches.Branch.grow': ( 'api/3_training/branches.html#branch.grow',
                                                                                     'sentnb/training/branches.py'),
                                           'sentnb.training.branches.Branch.rate': ( 'api/3_training/branches.html#branch.rate',

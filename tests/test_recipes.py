@@ -215,6 +215,9 @@ def test_weights_from_nothing_are_decided_by_the_seed():
     def pixels(seed, **options): return weights(recipes.start_encoder(None, TEXTS, seed, **SIZES | options))
     assert same(pixels(0), pixels(0)) and not same(pixels(0), pixels(1))
     assert not same(pixels(0), pixels(0, draws=("weights", "pixel")))
+    standardised, plain = pixels(0), pixels(0, normalization=False)
+    fitted = {name for name in plain if not torch.equal(plain[name], standardised.get(name, plain[name]))}
+    assert set(standardised) - set(plain) | fitted == {"pixel_mean", "pixel_scale"}
     plain, headed = pixels(3), pixels(3, head=True)
     assert set(plain) < set(headed) and same(plain, {name: headed[name] for name in plain})
     sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}

@@ -80,6 +80,6 @@ def test_a_masked_model_grows_like_any_other(tmp_path, monkeypatch):
     monkeypatch.undo()
     pieces = root.grow("base", stage, **options)
     assert pieces.history == whole.history and same(pieces.encoder.state_dict(), whole.encoder.state_dict())
-    losses = [row["dev_scores"]["loss"] for row in pieces.history if "dev" in row]
-    assert len(losses) == 3 and losses[-1] == held_out(pieces.encoder)["loss"] < losses[0]
+    losses = [scores["loss"] for scores in pieces.dev_scores.values()]
+    assert list(pieces.dev_scores) == [2, 4, 6] and losses[-1] == held_out(pieces.encoder)["loss"] < losses[0]
     assert pieces.rate > 0 and pieces.commits and {piece["device"] for piece in pieces.pieces} == {"cpu"}

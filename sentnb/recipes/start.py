@@ -30,6 +30,7 @@ def start_encoder(
     num_hidden_layers: int|None=None,
     num_attention_heads: int|None=None,
     dropout: float=0.1,
+    normalization: bool=True, # standardise the pixels, by these texts; False: as they are
     head: bool=False, # the authors' extra layer behind the last one
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit
     device: str|torch.device="cpu",
@@ -44,8 +45,10 @@ def start_encoder(
         torch.manual_seed(derive_seed(seed, *draws))
         config = PixelConfig(
             hidden_size, num_hidden_layers, num_attention_heads, 4*hidden_size, max_patches=max_patches,
-            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        encoder = PixelEncoder(config, render).fit_pixel_normalization(texts)
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+            pixel_normalization=normalization)
+        encoder = PixelEncoder(config, render)
+        if normalization: encoder.fit_pixel_normalization(texts)
     if head and not encoder.config.head:
         torch.manual_seed(derive_seed(seed, "head"))
         encoder = encoder.replace(head=True)

@@ -61,6 +61,12 @@ class Branch:
         seconds = sum(piece["seconds"] for piece in self.pieces)
         return sum(piece["steps"] for piece in self.pieces)/seconds if seconds else math.nan
 
+    @property
+    def dev_scores(self) -> dict[int, dict]: # step -> what `dev` gave; a number alone is its "score"
+        "What was measured on dev in its last stage."
+        measured = (row for row in self.history if "dev" in row)
+        return {row["step"]: row.get("dev_scores", dict(score=row["dev"])) for row in measured}
+
 # %% ../../nbs/api/3_training/9_branches.ipynb #83ac15e0
 @patch(cls_method=True)
 def root(cls: Branch,
