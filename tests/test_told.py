@@ -7,7 +7,7 @@ import pytest
 from sentnb.results import told
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_YET = {"20_pretrain", "21_sentnb_small"}  # whose texts do not yet name their sources; only ever shorter
+NOT_YET = {"20_pretrain"}  # whose texts do not yet name their sources; only ever shorter
 RUN = sorted(path for path in (ROOT/"nbs").glob("[0-9]*.ipynb")
              if (ROOT/"figures"/path.stem/"small"/"run.json").is_file())
 
