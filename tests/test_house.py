@@ -7,22 +7,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-# Experiments that do not begin with a Study yet: they may still be wide, and share names. Only ever shorter.
-NOT_YET = {"21_sentnb_small"}
-
-
 @pytest.fixture(scope="module")
 def over() -> dict[str, list[str]]: return house.over_the_limits(ROOT)
 
 
 @pytest.mark.parametrize("kind", ["columns", "cell", "function", "depth", "module", "front door"])
 def test_nothing_is_over_the_limits(kind, over):
-    assert [place for place in over[kind] if not any(name in place for name in NOT_YET)] == []
+    assert over[kind] == []
 
 
 def test_experiments_share_by_import():
-    where = {name: set(stems) - NOT_YET for name, stems in house.shared_names(ROOT).items()}
-    names = {name: stems for name, stems in where.items() if len(stems) > 1}
+    names = house.shared_names(ROOT)
     assert len(names) <= house.SHARED_NAMES, names
     assert house.shared_blocks(ROOT) == []
 
@@ -32,10 +27,10 @@ def test_one_more_is_one_notebook():
     assert max(house.places(ROOT).values()) <= 1
 
 
-def test_who_is_excused_needs_it():
-    studies = {path.stem for path in house.experiments(ROOT)
-               if any("Study(" in code.text for code in house.code_of(path))}
-    assert not studies & NOT_YET, "begins with a Study now: take it off NOT_YET"
+@pytest.mark.parametrize("path", house.experiments(ROOT), ids=lambda path: path.stem)
+def test_an_experiment_begins_and_ends_with_a_study(path):
+    text = "\n".join(code.text for code in house.code_of(path))
+    assert text.count("Study(") == text.count("study.finish()") == 1
 
 
 def test_it_sees_what_it_must(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from sentnb.results import told
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_YET = {"21_sentnb_small"}  # whose texts do not yet name their sources; only ever shorter
 RUN = sorted(path for path in (ROOT/"nbs").glob("[0-9]*.ipynb")
              if (ROOT/"figures"/path.stem/"small"/"run.json").is_file())
 
@@ -15,8 +14,7 @@ RUN = sorted(path for path in (ROOT/"nbs").glob("[0-9]*.ipynb")
 @pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
 def test_every_number_is_told_as_it_was_measured(path):
     problems = told.check_file(path)
-    if path.stem in NOT_YET: assert problems, f"{path.stem} tells its numbers well: take it off NOT_YET"
-    else: assert not problems, "\n".join(problems)
+    assert not problems, "\n".join(problems)
 
 
 def test_a_changed_number_is_found_and_filled(tmp_path):
