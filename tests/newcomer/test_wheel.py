@@ -38,7 +38,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> tuple[Path, Path]:
-    "The programs of the environment, and an empty folder. The packages that ours needs are those of the tests."
+    "The programs of the environment, and an empty folder. What ours needs is what the tests have."
     folder = tmp_path_factory.mktemp("elsewhere")
     call(sys.executable, "-m", "venv", "--without-pip", folder/"env", cwd=folder)
     own, = (folder/"env"/"lib").glob("python*/site-packages")
