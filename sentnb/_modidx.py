@@ -92,6 +92,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                              'sentnb.core.replacing': ('api/core.html#replacing', 'sentnb/core.py'),
                              'sentnb.core.seed_everything': ('api/core.html#seed_everything', 'sentnb/core.py'),
                              'sentnb.core.settings_for': ('api/core.html#settings_for', 'sentnb/core.py'),
+                             'sentnb.core.use_threads': ('api/core.html#use_threads', 'sentnb/core.py'),
                              'sentnb.core.whole': ('api/core.html#whole', 'sentnb/core.py'),
                              'sentnb.core.write_atomic': ('api/core.html#write_atomic', 'sentnb/core.py')},
             'sentnb.corpora.declarations': { 'sentnb.corpora.declarations.ByRole': ( 'api/1_corpora/declarations.html#byrole',

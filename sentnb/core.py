@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PROFILES', 'LANGUAGE_NAMES', 'LANGUAGES', 'FAMILIES', 'project_root', 'data_dir', 'cache_dir', 'figures_dir', 'pick',
            'settings_for', 'joins', 'graphemes', 'Rule', 'positive', 'at_least', 'whole', 'between', 'one_of',
-           'optional', 'checked', 'lazy_names', 'derive_seed', 'seed_everything', 'fingerprint', 'file_sha256',
-           'replacing', 'write_atomic', 'progress']
+           'optional', 'checked', 'lazy_names', 'derive_seed', 'seed_everything', 'use_threads', 'fingerprint',
+           'file_sha256', 'replacing', 'write_atomic', 'progress']
 
 # %% ../nbs/api/0_core.ipynb #835b7806
 import contextlib, hashlib, importlib, json, math, numbers, os, random, re, sys, tempfile, unicodedata
@@ -239,6 +239,18 @@ def seed_everything(
         if deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
+
+# %% ../nbs/api/0_core.ipynb #5c1e0a42
+def use_threads(
+    threads: int, # at least 1
+) -> None:
+    "Torch, OpenMP and BLAS compute in so many threads from here on, whatever machine and environment say."
+    whole(1)("threads", threads)
+    for name in ("OMP", "OPENBLAS", "MKL"): os.environ[f"{name}_NUM_THREADS"] = str(threads)   # of what is loaded later
+    import scipy.linalg, torch   # both, so that their BLAS is loaded: the limit is set where it is found
+    from threadpoolctl import threadpool_limits
+    threadpool_limits(threads)
+    torch.set_num_threads(threads)
 
 # %% ../nbs/api/0_core.ipynb #dad29508
 def fingerprint(

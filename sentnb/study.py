@@ -23,7 +23,7 @@ from fastcore.basics import patch
 
 from . import figures, results
 from .core import (
-    PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, write_atomic)
+    PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, use_threads, write_atomic)
 
 # %% ../nbs/api/4_study.ipynb #e889ebec
 def settings_of(
@@ -74,15 +74,13 @@ def _silence() -> None:
     bar.__init__ = functools.partialmethod(bar.__init__, disable=True)
 
 def _prepare(seed: int, settings: Mapping[str, Any], deterministic: bool) -> None:
-    "Seeds, and torch's threads where the study computes."
+    "Seeds, and the threads where the study computes."
     if "threads" not in settings and "torch" not in sys.modules:   # seed_everything would load it
         random.seed(seed); np.random.seed(seed % 2**32)
         return
     seed_everything(seed, deterministic)
     if _late: warnings.warn("torch was loaded before sentnb.study: its threads wait by spinning")
-    if settings.get("threads"):
-        import torch
-        torch.set_num_threads(settings["threads"])
+    if settings.get("threads"): use_threads(settings["threads"])
 
 # %% ../nbs/api/4_study.ipynb #0b7f70dc
 @patch(as_prop=True)
