@@ -23,7 +23,8 @@ from fastcore.basics import patch
 
 from . import figures, results
 from .core import (
-    PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, use_threads, write_atomic)
+    PARAMETERS, PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, use_threads,
+    write_atomic)
 
 # %% ../nbs/api/4_study.ipynb #e889ebec
 def settings_of(
@@ -53,6 +54,8 @@ class Study:
         show_progress: bool=True, # bars
         deterministic: bool=True, # ask torch for deterministic algorithms, which have a price
     ):
+        asked = dict(seed=seed, seeds=seeds, resume=resume, minutes=minutes, overrides=overrides)
+        for name, value in asked.items(): PARAMETERS[name](name, value)
         self.notebook, self.profile, self.seed, self.show_progress = notebook, profile, seed, show_progress
         self.settings, self._table = settings_of(table, profile, overrides), dict(table)
         self.resume = profile != "demo" if resume is None else bool(resume)

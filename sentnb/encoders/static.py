@@ -211,7 +211,7 @@ def fit(cls: StaticEncoder,
     threads it has: the few columns of the SVD are multiplied faster in one than shared among several.
 
     ValueError where too few words are left for `dim`."""
-    from sklearn.utils.extmath import randomized_svd   # loads the BLAS of SciPy, which is held to one thread below
+    from sklearn.utils.extmath import randomized_svd   # loads the BLAS of SciPy, which is limited below
     from threadpoolctl import threadpool_limits
     words, ids, where = _tokens(texts)
     counts = np.bincount(ids, minlength=len(words))
