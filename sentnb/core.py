@@ -330,4 +330,5 @@ def progress(
     from tqdm.auto import tqdm
     silent = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
     bar, disable = _telling() if os.environ.get("SENTNB_TOLD") else tqdm, silent if show is None else not show
-    return bar(**dict(delay=0 if show else 2, leave=False) | options, disable=disable)
+    # leave=None: in a terminal the line of an outermost bar stays, in Lab nothing does
+    return bar(**dict(delay=0 if show else 2, leave=None) | options, disable=disable)

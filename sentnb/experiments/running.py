@@ -286,9 +286,8 @@ def run_together(
     progress: bool=True, # of the first process, on stderr
     replace: bool=False, # as in `run`
 ) -> Path: # the executed copy
-    """`run` in several processes; RunFailed says which of them failed. The same
-    seed with another number of processes gives the same numbers up to the order of sums, and with dropout
-    other ones."""
+    """`run` in several processes; RunFailed says which of them failed. The same seed with another number of
+    processes gives the same numbers up to the order of sums, and with dropout other ones."""
     if processes < 2: raise ValueError(f"processes={processes}: expected at least 2 that train together")
     path, values, gpus, port = find(name).resolve(), dict(values or {}), _gpus(), _free_port()
     if gpus and len(gpus) < processes:

@@ -217,7 +217,7 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
         stage, start = stages[number], run.step
         steps = Steps(encoder, stage, number, start, seed, accelerator, **options)
         run.begin(steps.states, steps.optimizers)
-        each, began = sum(task.batch_size*task.accumulate for task in stage.tasks), time.monotonic()
+        each, began = sum(task.batch_size*task.accumulate for task in stage.tasks), time.perf_counter()
         with progress(show_progress and main, iterable=range(start, stage.steps), initial=start, unit="step",
                       total=stage.steps, desc=f"{label} ({stage.name})" if label else stage.name) as bar:
             for step in bar:
@@ -227,7 +227,7 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
                     run.measured(row["dev"])
                 run.history.append(row)
                 run.step, taken = step + 1, taken + 1
-                rate = each*(run.step - start)/max(time.monotonic() - began, 1e-9)
+                rate = each*(run.step - start)/max(time.perf_counter() - began, 1e-9)
                 bar.set_postfix({"loss": f"{row['loss']:.3f}", "examples/s": f"{rate:.0f}"}, refresh=False)
                 if last: run.end_stage(stage.name, stage.keep)
                 if main and (last or (step + 1) % save_every == 0 or taken == stop_after): run.save()
