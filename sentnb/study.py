@@ -23,7 +23,8 @@ from fastcore.basics import patch
 
 from . import figures, results
 from .core import (
-    PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, write_atomic)
+    PARAMETERS, PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, use_threads,
+    write_atomic)
 
 # %% ../nbs/api/4_study.ipynb #e889ebec
 def settings_of(
@@ -53,6 +54,8 @@ class Study:
         show_progress: bool=True, # bars
         deterministic: bool=True, # ask torch for deterministic algorithms, which have a price
     ):
+        asked = dict(seed=seed, seeds=seeds, resume=resume, minutes=minutes, overrides=overrides)
+        for name, value in asked.items(): PARAMETERS[name](name, value)
         self.notebook, self.profile, self.seed, self.show_progress = notebook, profile, seed, show_progress
         self.settings, self._table = settings_of(table, profile, overrides), dict(table)
         self.resume = profile != "demo" if resume is None else bool(resume)
@@ -74,15 +77,13 @@ def _silence() -> None:
     bar.__init__ = functools.partialmethod(bar.__init__, disable=True)
 
 def _prepare(seed: int, settings: Mapping[str, Any], deterministic: bool) -> None:
-    "Seeds, and torch's threads where the study computes."
+    "Seeds, and the threads where the study computes."
     if "threads" not in settings and "torch" not in sys.modules:   # seed_everything would load it
         random.seed(seed); np.random.seed(seed % 2**32)
         return
     seed_everything(seed, deterministic)
     if _late: warnings.warn("torch was loaded before sentnb.study: its threads wait by spinning")
-    if settings.get("threads"):
-        import torch
-        torch.set_num_threads(settings["threads"])
+    if settings.get("threads"): use_threads(settings["threads"])
 
 # %% ../nbs/api/4_study.ipynb #0b7f70dc
 @patch(as_prop=True)

@@ -92,3 +92,19 @@ def test_a_declared_range_names_field_value_and_what_was_expected():
                            (dict(steps=True), "steps=True: expected a whole number of at least 1, or None")):
         with pytest.raises(ValueError) as error: Settings(**wrong)
         assert message in str(error.value)
+
+
+def test_sums_in_the_order_of_the_threads_that_were_asked_for(python):
+    "Of NumPy and of SciPy, each of which has a BLAS of its own; without the call the environment decides."
+    code = """
+import hashlib, sys
+from sentnb.core import use_threads
+if {threads}: use_threads({threads})
+import numpy as np, scipy.linalg
+x = np.random.default_rng(0).normal(size=(700, 700)).astype(np.float32)
+for y in (x @ x, scipy.linalg.qr(x)[0]): print(hashlib.sha256(y.tobytes()).hexdigest())
+"""
+    def sums(threads: int, environment: int) -> str:
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        return python(code.format(threads=threads), **dict.fromkeys(names, str(environment)))
+    for threads in (1, 2): assert sums(threads, 1) == sums(threads, 2)

@@ -81,6 +81,20 @@ def test_same_text_same_vectors_and_a_stream_is_enough(texts, learned):
     assert (fewer.counts == learned.counts[:100]).all()
 
 
+THREADS = [{f"{name}_NUM_THREADS": count for name in ("OMP", "OPENBLAS", "MKL")} for count in ("1", "2")]
+
+
+def test_the_threads_of_the_environment_decide_nothing(python):
+    code = """
+import hashlib
+from sentnb.corpora import Microworld
+from sentnb.encoders import StaticEncoder
+vectors = StaticEncoder.fit(Microworld().documents("en", 1500), dim=100, min_count=2).vectors
+print(hashlib.sha256(vectors.tobytes()).hexdigest())
+"""
+    assert len({python(code, **environment) for environment in THREADS}) == 1
+
+
 def test_encode_is_the_mean_in_order_whatever_stands_beside(texts, learned):
     some = texts[:30] + ["", "zzzz qqqq", "Zzzz the doctor", "the doctor", "THE, doctor!"]
     x = learned.encode(some, normalize=False)

@@ -139,6 +139,8 @@ def test_a_dead_kernel_is_reported(tiny, tmp_path):
     (["-P", "steps={1: a}"], "neither a number"),
     (["-P", "steps=1", "-P", "steps=2"], "given twice"),
     (["-P", "profile=small"], "the profile is given by -p"),
+    (["-P", "steps=many"], "steps='many': expected a number"),
+    (["-P", "words=en"], "words='en': expected a list"),
     (["-p", "tiny"], "invalid choice: 'tiny'"),
     (["--output", "out.txt"], "ends in .ipynb"),
     (["--output", "nbs/out.ipynb"], "lies in nbs/"),
@@ -151,6 +153,78 @@ def test_refused(tiny, tmp_path, monkeypatch, capsys, arguments, sentence):
     assert status == 2
     assert sentence in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.unfinished.ipynb")) and not (ROOT/"nbs"/"out.ipynb").exists()
+
+
+@pytest.mark.parametrize("value, sentence", [
+    ("seeds=abc", "seeds='abc': expected a whole number of at least 1"),
+    ("seeds=-1", "seeds=-1: expected a whole number"),
+    ("seed=1.5", "seed=1.5: expected a whole number"),
+    ("resume=maybe", "resume='maybe': expected one of True, False, or None"),
+    ("overrides=[lr]", "overrides=['lr']: expected a dict of settings"),
+    ("lr=3", "lr is a setting of its table: -P 'overrides={lr: 3}'"),
+    ("stpes=3", "it has: profile, seed"),
+    ("overrides={stpes: 3}", "05_leapfrog has no setting stpes; there are"),
+])
+def test_wrong_values_are_refused_before_a_kernel_starts(value, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path/"figures"))
+    monkeypatch.setattr("sentnb.experiments.running._execute", lambda *_: pytest.fail("it began"))
+    assert experiments.main(["run", "05_leapfrog", "-P", value]) == 2
+    assert sentence in capsys.readouterr().err and not (tmp_path/"figures").exists()
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_defaults_are_not_refused(path):
+    from sentnb.experiments.notebooks import check_values
+    defaults = experiments.parameters(path)
+    values = {name: experiments.parse_value(text.strip("'\"").replace("None", "null"))
+              for name, text in defaults.items() if name != "profile"}
+    check_values(path, "demo", values)
+
+
+RUNS = """
+from sentnb import results
+run = results.Run("99_runs", profile, dict(steps=steps))
+run.add("table", "row", "column", steps)
+print(run.save().name)"""
+
+
+def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
+    notebook, place = str(tiny("99_runs", RUNS)), tmp_path/"figures"/"99_runs"
+    def run(*more: str) -> str:
+        done = sentnb("run", notebook, *more, SENTNB_FIGURES=str(tmp_path/"figures"))
+        assert done.returncode == 0, done.stderr
+        return done.stdout, done.stderr
+    run()
+    first = (place/"demo"/"numbers.csv").read_bytes()
+    said, shown = run("-P", "steps=4")
+    own, = place.glob("demo-*")
+    assert "holds a run with other settings (steps: 3, here 4)" in shown and own.name in shown
+    assert said.count(own.name) == 2 and (own/"99_runs.ipynb").is_file(), "table and notebook are told"
+    assert sorted(path.name for path in place.iterdir()) == ["demo", own.name]
+    assert (place/"demo"/"numbers.csv").read_bytes() == first
+    differ = sentnb("diff", "99_runs/demo", str(own), SENTNB_FIGURES=str(tmp_path/"figures"))
+    assert differ.returncode == 2, "99_runs is none of the project's"
+    differ = sentnb("diff", str(place/"demo"), str(own))
+    assert differ.returncode == 1 and "table: row, column: 3 -> 4" in differ.stdout
+    assert sentnb("diff", str(own), str(own)).returncode == 0
+    assert sentnb("diff", str(own), str(place/"demo"), "--tolerance", "1").returncode == 0
+    run("-P", "steps=4", "--replace")
+    assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
+
+
+def test_the_bars_of_the_kernel_are_shown(tiny, tmp_path, monkeypatch):
+    bars = """
+from sentnb.core import progress
+with progress(True, total=9, desc="reasoning", unit="step") as bar:
+    bar.update(7)
+    bar.start_t -= 100   # as if it had taken so long
+with progress(False, total=9, desc="unasked") as bar: bar.update(9)"""
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    for more in ([], ["-q"]):
+        done = sentnb("run", str(tiny("99_bars", bars)), *more, SENTNB_FIGURES=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert ("training 1: reasoning 7 of 9 steps" in done.stderr) == (not more), done.stderr
+        assert "unasked" not in done.stderr and "reasoning" not in done.stdout
 
 
 def test_the_notebook_itself_is_never_the_output(tiny, capsys):
@@ -214,6 +288,24 @@ def test_as_a_module():
     done = sentnb("list")
     assert done.returncode == 0 and all(path.stem in done.stdout for path in EXPERIMENTS), done.stderr
     assert sentnb("run", "no_such_thing").returncode == 2
+
+
+def test_version_and_variables(capsys):
+    import sentnb
+    variables = [f"SENTNB_{name}" for name in ("HUB", "FIGURES", "ROOT", "CACHE", "FONTS")]
+    for asked, words in ((["--version"], [f"sentnb {sentnb.__version__}"]), (["--help"], variables),
+                         (["run", "--help"], variables)):
+        with pytest.raises(SystemExit) as stop: experiments.main(asked)
+        said = capsys.readouterr().out
+        assert stop.value.code == 0 and all(word in said for word in words)
+
+
+def test_nobody_reads_to_the_end():
+    process = subprocess.Popen([sys.executable, "-m", "sentnb.experiments", "list"], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait() == 141 and not said
 
 
 def test_list_loads_nothing_heavy(python):

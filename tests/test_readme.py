@@ -59,6 +59,8 @@ def test_command(command, tmp_path):
         if parsed.command == "run":
             known = set(experiments.parameters(experiments.find(parsed.name)))
             assert {"profile", *experiments.parse_assignments(parsed.parameters)} <= known
+        elif parsed.command == "diff":
+            for place in (parsed.first, parsed.second): experiments.find(place.partition("/")[0])
         else:
             if "-o" in arguments:
                 arguments[arguments.index("-o") + 1] = str(tmp_path/Path(parsed.output).name)

@@ -3,6 +3,7 @@ import csv
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,8 @@ from scipy import stats
 
 from sentnb import results
 from sentnb.results import (
-    Run, Verdict, compare, interval, load_run, not_run, paired_difference, settle, settle_all)
+    Record, Run, Verdict, compare, difference, interval, load_run, not_run, paired_difference, settle,
+    settle_all)
 
 PAPER = Path(__file__).resolve().parent.parent/"data"/"paper"
 LANGUAGES = ["en", "de", "nl", "es", "fr", "it", "pt", "pl", "ru", "zh"]
@@ -308,6 +310,67 @@ def test_run_json_records_the_commit(tmp_path, monkeypatch):
 def test_default_folder_is_the_experiments(tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
     assert Run("05_leapfrog", "small", {}).save() == tmp_path/"05_leapfrog"/"small"
+
+
+def test_no_run_silently_replaces_another(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    monkeypatch.delenv("SENTNB_REPLACE", raising=False)
+    settings = dict(steps=7, sizes=(1, 2), device="cpu")
+    def folder(seed=0, **other): return Run("05_leapfrog", "small", settings | other, seed).folder.name
+    first = Run("05_leapfrog", "small", settings)
+    first.settings["word"] = "typo"   # recorded on the way
+    assert folder(steps=1) == "small", "nothing stands there yet"
+    first.save()
+    kept = {path: path.read_bytes() for path in (tmp_path/"05_leapfrog"/"small").iterdir()}
+    capsys.readouterr()
+    assert folder() == folder(device="cuda") == "small" and not capsys.readouterr().out
+    others = [folder(steps=8), folder(sizes=[1]), folder(seed=1), folder(data="public")]
+    assert all(re.fullmatch("small-[0-9a-f]{8}", name) for name in others) and len(set(others)) == 4
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 4 and "(steps: 7, here 8): this one goes to" in told[0] and others[0] in told[0]
+    assert "sentnb run --replace" in told[0] and "data: not there, here public" in told[3]
+    assert folder(device="cuda", steps=8) == others[0], "the key is of what was asked for"
+    Run("05_leapfrog", "small", settings | dict(steps=8)).save()
+    assert kept == {path: path.read_bytes() for path in kept}
+    monkeypatch.setenv("SENTNB_REPLACE", "1")
+    assert folder(steps=8) == "small" and "this one replaces it" in capsys.readouterr().out
+
+
+def test_a_record_that_cannot_be_read_is_not_replaced_either(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    monkeypatch.delenv("SENTNB_REPLACE", raising=False)
+    folder = Run("05_leapfrog", "small", {}).save()
+    for broken in ("<<<<<<< ours", "[]", "{}"):
+        (folder/"run.json").write_text(broken)
+        assert Run("05_leapfrog", "small", {}).folder != folder
+        assert "cannot be read" in capsys.readouterr().out
+
+
+def saved(folder: Path, claim: str="holds", lead: float=0.01, **numbers: float) -> Record:
+    "A run with these numbers, a lead near nought, and a claim."
+    run = Run("05_leapfrog", "small", {}, folder=folder)
+    for name, value in numbers.items(): run.add("table", name, "column", value)
+    run.add("table", "lead", "column", lead, -1.5, 1.5, n_seeds=3)
+    run.claim("pixel-10", settle(dict(holds=(1, 2), fails=(-2, -1))[claim]))
+    return load_run(run.save())
+
+
+def test_difference(tmp_path):
+    first = saved(tmp_path/"a", mean=45.3127, small=1e-5)
+    assert difference(first, first, tolerance=0).empty
+    for numbers, where in (
+            (dict(mean=45.3124, small=1e-5), []), (dict(mean=45.32, small=1e-5), ["table: mean, column"]),
+            (dict(mean=45.3127, small=1.1e-5), ["table: small, column"]),
+            (dict(mean=45.3127, small=1e-5, lead=0.0101), []),
+            (dict(mean=45.3127, small=1e-5, lead=0.02), ["table: lead, column"]),
+            (dict(mean=45.3127), ["table: small, column"]),
+            (dict(mean=45.3127, small=1e-5, new=1), ["table: new, column"]),
+            (dict(mean=45.3127, small=1e-5, claim="fails"), ["pixel-10, verdict"])):
+        second = saved(tmp_path/"b", **numbers)
+        for pair in ((first, second), (second, first)): assert [*difference(*pair)["where"]] == where
+    told = difference(first, saved(tmp_path/"b", mean=45.32, small=1e-5), tolerance=1e-5).iloc[0]
+    assert (told["first"], told["second"]) == (45.3127, 45.32) and 1e-4 < told["moved"] < 2e-4
+    with pytest.raises(ValueError, match="tolerance=-1: expected at least 0"): difference(first, first, -1)
 
 
 def test_a_demo_settles_nothing(tmp_path):

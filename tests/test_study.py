@@ -26,6 +26,7 @@ def place(tmp_path, monkeypatch) -> Path:
     "Figures and cache of these tests; the environment as it was when they are over."
     for variable in ("SENTNB_FIGURES", "SENTNB_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path/variable[7:].lower()))
+    for library in ("OMP", "OPENBLAS", "MKL"): monkeypatch.setenv(f"{library}_NUM_THREADS", "2")
     monkeypatch.setenv("TQDM_DISABLE", "1")
     return tmp_path
 
@@ -48,6 +49,23 @@ def test_an_override_that_is_no_setting_is_refused():
         Study("98_x", TABLE, overrides=dict(stpes=3, batch=2))
     with pytest.raises(ValueError, match="profile='papre'"): Study("98_x", TABLE, "papre")
     with pytest.raises(ValueError, match="2 columns, expected 3"): Study("98_x", dict(steps=(1, 2)))
+
+
+@pytest.mark.parametrize("wrong", [dict(seeds=-1), dict(seeds="abc"), dict(seed=1.5), dict(resume="no"),
+                                   dict(minutes=0), dict(overrides=["steps"])])
+def test_values_that_cannot_be_are_refused(wrong):
+    (name, value), = wrong.items()
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r}: expected")):
+        Study("98_x", TABLE, **wrong)
+
+
+def test_fewer_seeds_are_another_run(capsys):
+    study = Study("98_x", COMPUTES)
+    study.record(word="typo")
+    study.finish()
+    assert [Study("98_x", COMPUTES, **other).run.folder.name == "demo" for other in (
+        {}, dict(overrides=dict(steps=4)), dict(seeds=1), dict(seed=3), dict(overrides=dict(steps=9)))
+        ] == [True, True, False, False, False]
 
 
 def test_it_unpacks(place):
@@ -91,6 +109,8 @@ Study("98_x", dict(seeds=(1, 1, 1)))
 print("torch" in sys.modules)
 study = Study("98_x", dict(threads=(1, 1, 1)))
 import torch
+from threadpoolctl import threadpool_info
+assert {pool["num_threads"] for pool in threadpool_info()} == {1}
 print(torch.get_num_threads(), study.run.settings["device"] == study.device)
 """
     environment = dict(OMP_WAIT_POLICY="ACTIVE")

@@ -238,4 +238,7 @@ def test_progress_is_shown_or_not(tmp_path, capfd):
     fit(tiny(), [one_stage()], tmp_path/"a", show_progress=False)
     assert capfd.readouterr() == ("", "")
     fit(tiny(), [one_stage()], tmp_path/"a", resume=False)
-    assert "reasoning: 100%" in capfd.readouterr().err
+    shown = capfd.readouterr().err
+    assert "reasoning: 100%" in shown and "examples/s=" in shown and "loss=" in shown
+    fit(tiny(), [one_stage()], tmp_path/"b", label="English")
+    assert "English (reasoning): 100%" in capfd.readouterr().err

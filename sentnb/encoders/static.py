@@ -207,10 +207,12 @@ def fit(cls: StaticEncoder,
     power: float = 0, # p, of the singular values
     seed: int = 0, # of the randomised SVD
 ) -> StaticEncoder: # weighs all words alike; `reweighted("sif")` gives the other
-    """Learn word vectors from running text. The same texts give the same vectors on one machine.
+    """Learn word vectors from running text. The same texts give the same vectors on one machine, however many
+    threads it has: the few columns of the SVD are multiplied faster in one than shared among several.
 
     ValueError where too few words are left for `dim`."""
-    from sklearn.utils.extmath import randomized_svd
+    from sklearn.utils.extmath import randomized_svd   # loads the BLAS of SciPy, which is limited below
+    from threadpoolctl import threadpool_limits
     words, ids, where = _tokens(texts)
     counts = np.bincount(ids, minlength=len(words))
     kept = _kept(words, counts, min_count, max_vocabulary)
@@ -220,8 +222,9 @@ def fit(cls: StaticEncoder,
     number = np.full(len(words), -1, np.int32)
     number[kept] = np.arange(len(kept), dtype=np.int32)
     matrix = positive_pmi(cooccurrence(number[ids], where, len(kept), window), smoothing)
-    u, s, _ = randomized_svd(matrix, dim, n_oversamples=32, n_iter=4, power_iteration_normalizer="QR",
-                             random_state=derive_seed(seed, "static"))
+    with threadpool_limits(1, "blas"):
+        u, s, _ = randomized_svd(matrix, dim, n_oversamples=32, n_iter=4, power_iteration_normalizer="QR",
+                                 random_state=derive_seed(seed, "static"))
     fitted = dict(dim=dim, window=window, min_count=min_count, max_vocabulary=max_vocabulary,
                   smoothing=smoothing, power=power, seed=seed, texts=int(where[-1]) + 1, words=int(len(ids)))
     return cls([words[i] for i in kept], u*s**power, counts[kept], fitted=fitted)

@@ -7,8 +7,8 @@ __all__ = ['PAPERS', 'Claim', 'catalogue', 'claim', 'claims', 'hyperparameters',
            'tables', 'Interval', 'bootstrap', 'interval', 'paired_difference', 'percentiles', 'redraw_counts',
            'redraws', 'wilson', 'VERDICTS', 'Comparison', 'Estimate', 'Verdict', 'not_run', 'over_seeds', 'settle',
            'settle_all', 'settle_most', 'Scores', 'PACKAGES', 'code_state', 'hardware', 'peak_memory', 'versions',
-           'CLAIMS', 'DEMONSTRATION', 'NUMBERS', 'Record', 'Run', 'load_run', 'compare', 'side_by_side', 'to_html',
-           'to_markdown']
+           'CLAIMS', 'DEMONSTRATION', 'NUMBERS', 'Record', 'Run', 'load_run', 'run_folder', 'compare', 'side_by_side',
+           'to_html', 'to_markdown', 'difference']
 
 # %% ../../nbs/api/1_results/0_results.ipynb #003329e1
 from .papers import (
@@ -19,13 +19,14 @@ from .verdicts import (
     VERDICTS, Comparison, Estimate, Verdict, not_run, over_seeds, settle, settle_all, settle_most)
 from .scores import Scores
 from .machine import PACKAGES, code_state, hardware, peak_memory, versions
-from .run import CLAIMS, DEMONSTRATION, NUMBERS, Record, Run, load_run
+from .run import CLAIMS, DEMONSTRATION, NUMBERS, Record, Run, load_run, run_folder
 from .compare import compare, side_by_side, to_html, to_markdown
+from .difference import difference
 
 _all_ = [
     "PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "published_points",
     "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference", "percentiles",
     "redraw_counts", "redraws", "wilson", "VERDICTS", "Comparison", "Estimate", "Verdict", "not_run",
     "over_seeds", "settle", "settle_all", "settle_most", "Scores", "PACKAGES", "code_state", "hardware",
-    "peak_memory", "versions", "CLAIMS", "DEMONSTRATION", "NUMBERS", "Record", "Run", "load_run", "compare",
-    "side_by_side", "to_html", "to_markdown"]
+    "peak_memory", "versions", "CLAIMS", "DEMONSTRATION", "NUMBERS", "Record", "Run", "load_run",
+    "run_folder", "compare", "side_by_side", "to_html", "to_markdown", "difference"]

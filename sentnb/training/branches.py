@@ -114,7 +114,8 @@ def grow(self: Branch,
     "A copy, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has passed."
     key, encoder = _key(self, name, stage, seed, options), copy.deepcopy(self.encoder)
     folder = self.store/f"{name}-{key[:8]}"
-    go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), **options)
+    go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,
+                              **options)
     log, history = folder/"pieces.json", go_on(stop_after=0)
     pieces = json.loads(log.read_text()) if log.exists() else []
     while (done := len(history)) < stage.steps:

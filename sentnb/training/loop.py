@@ -6,7 +6,7 @@
 __all__ = ['learning_rate_at', 'Steps', 'average_gradients', 'accelerator_for', 'fit']
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #cfd1c6ae
-import contextlib, math
+import contextlib, math, time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -211,14 +211,15 @@ def _row(number: int, stage: Stage, step: int, losses: list[float]) -> dict: # o
     return row | dict(losses=losses) if len(losses) > 1 else row
 
 def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None, eval_every: int|None,
-           save_every: int, stop_after: int|None, show_progress: bool, **options: Any):
+           save_every: int, stop_after: int|None, show_progress: bool, label: str|None, **options: Any):
     encoder, accelerator, main, taken = run.encoder, run.accelerator, run.accelerator.is_main_process, 0
     for number in range(run.stage, len(stages)):
         stage, start = stages[number], run.step
         steps = Steps(encoder, stage, number, start, seed, accelerator, **options)
         run.begin(steps.states, steps.optimizers)
-        with progress(show_progress and main, iterable=range(start, stage.steps), initial=start,
-                      total=stage.steps, desc=stage.name, unit="step") as bar:
+        each, began = sum(task.batch_size*task.accumulate for task in stage.tasks), time.perf_counter()
+        with progress(show_progress and main, iterable=range(start, stage.steps), initial=start, unit="step",
+                      total=stage.steps, desc=f"{label} ({stage.name})" if label else stage.name) as bar:
             for step in bar:
                 row, last = _row(number, stage, step, steps.take(step)), step + 1 == stage.steps
                 if dev and (last or (step + 1) % (eval_every or stage.steps) == 0):
@@ -226,7 +227,8 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
                     run.measured(row["dev"])
                 run.history.append(row)
                 run.step, taken = step + 1, taken + 1
-                bar.set_postfix(loss=f"{row['loss']:.3f}")
+                rate = each*(run.step - start)/max(time.perf_counter() - began, 1e-9)
+                bar.set_postfix({"loss": f"{row['loss']:.3f}", "examples/s": f"{rate:.0f}"}, refresh=False)
                 if last: run.end_stage(stage.name, stage.keep)
                 if main and (last or (step + 1) % save_every == 0 or taken == stop_after): run.save()
                 if last or taken == stop_after: accelerator.wait_for_everyone()   # the files are whole
@@ -245,7 +247,8 @@ def fit(
     mixed_precision: str="no", # "no", "bf16" or "fp16": Accelerate's
     weight_decay: float=0.0, max_grad_norm: float=1.0,
     workers: int=0, # processes that make batches ahead of the model; 0: in the loop
-    show_progress: bool=True,
+    show_progress: bool=True, # a bar of each stage
+    label: str|None=None, # what stands on the bar before the name of the stage
     stop_after: int|None=None, # end after so many steps (a piece of a long run); 0 loads what there is
 ) -> list[dict]: # history: a row a step: stage, name, step, loss, and dev (dev_scores) where measured
     """Train `encoder` in place through `stages`. After each the folder `NN-name` holds it.
@@ -263,6 +266,6 @@ def fit(
     run.load(resume)
     try:
         if stop_after != 0: _train(run, stages, seed, dev, eval_every, save_every, stop_after, show_progress,
-                                   workers=workers, **decides)
+                                   label, workers=workers, **decides)
     finally: encoder.eval().zero_grad()
     return run.history
