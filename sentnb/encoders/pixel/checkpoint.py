@@ -68,6 +68,19 @@ def save_pretrained(self: PixelEncoder,
     return Path(folder)
 
 # %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #e29148da
+def _read_config(folder: Path, name: str|Path) -> dict:
+    "ValueError says what the folder holds, if not a pixel encoder."
+    values = read_json(folder/"config.json")
+    if not isinstance(values, dict):
+        raise ValueError(f"{name}: its config.json holds {type(values).__name__}, expected names and values")
+    if "vocab_size" in values:
+        raise ValueError(f"{name} is a text encoder; load it with TextEncoder.from_pretrained")
+    if values.get("model_type") == "sentnb-static":
+        raise ValueError(f"{name} holds word vectors; load it with StaticEncoder.from_pretrained")
+    if "hidden_size" not in values:
+        raise ValueError(f"{name}: its config.json names no hidden_size; it is not one of a pixel encoder")
+    return values
+
 def _read_weights(folder: Path, name: str|Path) -> dict[str, torch.Tensor]:
     "ValueError and FileNotFoundError say what is wrong with the file."
     weights = folder/"model.safetensors"
@@ -110,9 +123,9 @@ def from_pretrained(cls: PixelEncoder,
 ) -> PixelEncoder: # in eval mode
     """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist.
 
-    Only safetensors are read. Missing or unknown weights are an error."""
+    Only safetensors are read. Missing or unknown weights are an error, and so is another kind of encoder."""
     folder = checkpoint_folder(name, revision)
-    values, state = read_json(folder/"config.json"), _read_weights(folder, name)
+    values, state = _read_config(folder, name), _read_weights(folder, name)
     config = PixelConfig.from_dict(values)
     config = dataclasses.replace(config, head=any(key.startswith("pooler.") for key in state),
                                  max_patches=config.max_patches if max_patches is None else max_patches)
