@@ -290,15 +290,16 @@ def mode_by_umask(
 def replacing(
     path: str|Path, # the file to be written; its folder is created
 ) -> Iterator[Path]: # a temporary path of the same folder and suffix
-    """Write to the path that this yields: it replaces `path` at once, or, on an error, `path` stays as it was.
+    """Write to what this yields: it replaces `path` at once, or, on an error, `path` stays as it was.
 
-    OSError names `path`, before anything is written, where it is a folder or its folder cannot be written."""
+    OSError names `path`, before anything is written, where it is a folder or cannot be written to."""
     path = Path(path)
     if path.is_dir(): raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file", str(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    except FileExistsError: raise NotADirectoryError(errno.ENOTDIR, "its folder is a file", str(path)) from None
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, "its folder is a file", str(path)) from None
     except OSError as error: raise type(error)(error.errno, error.strerror, str(path)) from None
     os.close(handle)
     try:

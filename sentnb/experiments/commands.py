@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..core import PROFILES
-from .files import encode_file, render_text
+from .files import encode_file, plain_warnings, render_text
 from .notebooks import experiments, find, parse_assignments, runs_folder
 from .running import RunFailed, folder_told, listening, run, run_together, typed
 
@@ -61,6 +61,10 @@ def _file_parsers(commands) -> None:
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
+    command.add_argument("--long", choices=("scroll", "truncate", "error"), default="scroll",
+                         help="what is longer than the encoder reads at once: default scroll, its vector is the "
+                              "mean over parts that hold all of it; truncate leaves out the end, and says of how "
+                              "many lines; error stops")
     command = commands.add_parser("render", help="a text to the picture that an encoder sees")
     command.add_argument("text")
     command.add_argument("-o", "--output", required=True, metavar="OUT.png")
@@ -134,12 +138,14 @@ def _diff(arguments: argparse.Namespace) -> int: # exit status
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #5c1e0f03
 def _encode(arguments: argparse.Namespace) -> None:
-    rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
-                              not arguments.no_normalize)
+    with plain_warnings():
+        rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
+                                  not arguments.no_normalize, arguments.long)
     print(f"{arguments.output}: {rows} vectors of {width} numbers")
 
 def _render(arguments: argparse.Namespace) -> None:
-    patches = render_text(arguments.text, arguments.output, arguments.scale, strategy=arguments.strategy)
+    with plain_warnings():
+        patches = render_text(arguments.text, arguments.output, arguments.scale, strategy=arguments.strategy)
     print(f"{arguments.output}: {patches} patches")
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #bc4c4761
