@@ -53,6 +53,7 @@ def _diff_parser(commands) -> None:
                          help="what counts as the same, relative to the number or the farther end of its "
                               "interval; default: %(default)s")
 
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #7f20aa08
 def _file_parsers(commands) -> None:
     command = commands.add_parser("encode", help="sentences, one a line, to a .npy file of float32 rows")
     command.add_argument("file", help="a UTF-8 text file, or - for stdin")
@@ -62,14 +63,17 @@ def _file_parsers(commands) -> None:
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
     command.add_argument("--long", choices=("scroll", "truncate", "error"), default="scroll",
-                         help="what is longer than the encoder reads at once: default scroll, its vector is the "
-                              "mean over parts that hold all of it; truncate leaves out the end, and says of how "
-                              "many lines; error stops")
+                         help="a line longer than the encoder reads at once is read whole, as the mean over "
+                              "its parts (scroll, the default), or cut, which is said (truncate), or refused")
     command = commands.add_parser("render", help="a text to the picture that an encoder sees")
     command.add_argument("text")
     command.add_argument("-o", "--output", required=True, metavar="OUT.png")
     command.add_argument("--strategy", choices=("continuous", "words", "bigrams"), default="continuous")
     command.add_argument("--scale", type=int, default=1, metavar="N", help="N times larger")
+    command.add_argument("--family", default="Noto Sans", metavar="NAME",
+                         help='the font to draw in, e.g. "Noto Serif"; default: Noto Sans')
+    command.add_argument("--noto", action="store_true",
+                         help="with every Noto font there is, for scripts that the default set lacks")
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #5c1e0f02
 def parser() -> argparse.ArgumentParser:
@@ -145,7 +149,8 @@ def _encode(arguments: argparse.Namespace) -> None:
 
 def _render(arguments: argparse.Namespace) -> None:
     with plain_warnings():
-        patches = render_text(arguments.text, arguments.output, arguments.scale, strategy=arguments.strategy)
+        patches = render_text(arguments.text, arguments.output, arguments.scale, strategy=arguments.strategy,
+                              family=arguments.family, fonts="noto" if arguments.noto else ())
     print(f"{arguments.output}: {patches} patches")
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #bc4c4761

@@ -40,7 +40,8 @@ def prepare_output(
             path.parent.mkdir(parents=True)
             print(f"made the folder {path.parent}", file=sys.stderr)
         with tempfile.TemporaryFile(dir=path.parent): pass
-    except FileExistsError: raise NotADirectoryError(f"{output} cannot be written: its folder is a file") from None
+    except FileExistsError:
+        raise NotADirectoryError(f"{output} cannot be written: its folder is a file") from None
     except OSError as error:
         raise type(error)(f"{output} cannot be written: {(error.strerror or str(error)).lower()}") from None
     return path
