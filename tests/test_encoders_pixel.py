@@ -164,7 +164,7 @@ def test_another_kind_of_checkpoint_is_named(tmp_path):
     with pytest.raises(ValueError, match="text-small-mlm is a text encoder; load it with TextEncoder.from_"):
         PixelEncoder.from_pretrained("text-small-mlm")
     for values, message in (("{}", "names no hidden_size"), ("[]", "holds list"),
-                            ('{"model_type": "sentnb-static"}', "StaticEncoder.from_pretrained")):
+                            ('{"model_type": "sentnb-static"}', "'sentnb-static'\\) names no")):
         (tmp_path/"config.json").write_text(values)
         with pytest.raises(ValueError, match=message): PixelEncoder.from_pretrained(tmp_path)
     for name in (None, "", 3):

@@ -110,7 +110,7 @@ def test_what_is_cut_is_said_once_a_call(tokenizer, recwarn):
     encoder.encode(texts, window=1)
     warning, = recwarn.list
     assert warning.category is TextsCut and warning.filename == __file__
-    assert str(warning.message).startswith("2 of 4 texts were cut at 24 tokens, all that the model has places")
+    assert str(warning.message).startswith("2 of 4 texts were cut at 24 tokens, all that the model has")
     TextEncoder(encoder.model, tokenizer, max_length=12).encode(texts)
     shorter = str(recwarn.list[1].message)
     assert "3 of 4 texts were cut at 12 tokens; from_pretrained(..., max_length=24)" in shorter

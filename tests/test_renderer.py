@@ -13,7 +13,8 @@ from sentnb.renderer.pen import Pen
 GOLDEN = Path(os.environ.get("SENTNB_GOLDEN") or project_root().parent/"shared"/"golden")/"render"
 NEWLINES_AND_NUL = {"a\rb", "a\u2028b", "a\u2029b", "a\r\nb", "ab\0cd"} # the reference clips a line, or stops
 PLANE = "A plane is taking off."
-pytestmark = pytest.mark.filterwarnings("ignore::sentnb.renderer.GlyphsMissing") # any text is drawn
+# any text is drawn here
+pytestmark = pytest.mark.filterwarnings("ignore::sentnb.renderer.GlyphsMissing")
 STRATEGIES = ["continuous", "words", "bigrams"]
 
 @pytest.fixture(scope="module")

@@ -79,10 +79,9 @@ def _read_config(folder: Path, name: str|Path) -> dict:
         raise ValueError(f"{name}: its config.json holds {type(values).__name__}, expected names and values")
     if "vocab_size" in values:
         raise ValueError(f"{name} is a text encoder; load it with TextEncoder.from_pretrained")
-    if values.get("model_type") == "sentnb-static":
-        raise ValueError(f"{name} holds word vectors; load it with StaticEncoder.from_pretrained")
     if "hidden_size" not in values:
-        raise ValueError(f"{name}: its config.json names no hidden_size; it is not one of a pixel encoder")
+        raise ValueError(f"{name}: its config.json (model_type {values.get('model_type')!r}) names no "
+                         "hidden_size; it is not one of a pixel encoder")
     return values
 
 # %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #e29148da

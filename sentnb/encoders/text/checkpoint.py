@@ -67,8 +67,8 @@ def text_folder(
     kind = values.get("model_type") if isinstance(values, dict) else None
     if kind == "sentnb-pixel":
         raise ValueError(f"{name} is a pixel encoder; load it with PixelEncoder.from_pretrained")
-    if kind == "sentnb-static":
-        raise ValueError(f"{name} holds word vectors; load it with StaticEncoder.from_pretrained")
+    if str(kind).startswith("sentnb-"):
+        raise ValueError(f"{name} is of another kind ({kind}); load it with the class that saved it")
     if not kind:
         raise ValueError(f"{name}: its config.json names no model_type; it is not a model of transformers")
     if not any((folder/file).is_file() for file in ("model.safetensors", "model.safetensors.index.json")):
