@@ -6,10 +6,11 @@
 __all__ = ['PROFILES', 'LANGUAGE_NAMES', 'LANGUAGES', 'FAMILIES', 'PARAMETERS', 'project_root', 'data_dir', 'cache_dir',
            'figures_dir', 'pick', 'settings_for', 'joins', 'graphemes', 'Rule', 'positive', 'at_least', 'whole',
            'between', 'one_of', 'optional', 'checked', 'lazy_names', 'derive_seed', 'seed_everything', 'use_threads',
-           'fingerprint', 'file_sha256', 'replacing', 'write_atomic', 'tell', 'progress']
+           'fingerprint', 'file_sha256', 'mode_by_umask', 'replacing', 'write_atomic', 'tell', 'progress']
 
 # %% ../nbs/api/0_core.ipynb #835b7806
-import contextlib, hashlib, importlib, io, json, math, numbers, os, random, re, sys, tempfile, unicodedata
+import contextlib, errno, hashlib, importlib, io, json, math, numbers, os, random, re, sys, tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,19 +279,32 @@ def file_sha256(
     return digest.hexdigest()
 
 # %% ../nbs/api/0_core.ipynb #830ca068
+def mode_by_umask(
+    path: str|Path, # a file of ours
+) -> None:
+    "Lets those read it who may read any new file: a temporary file is its owner's alone."
+    umask = os.umask(0); os.umask(umask)
+    os.chmod(path, 0o666 & ~umask)
+
 @contextlib.contextmanager
 def replacing(
     path: str|Path, # the file to be written; its folder is created
 ) -> Iterator[Path]: # a temporary path of the same folder and suffix
-    "Write to the path that this yields: it replaces `path` at once, or, on an error, `path` stays as it was."
+    """Write to what this yields: it replaces `path` at once, or, on an error, `path` stays as it was.
+
+    OSError names `path`, before anything is written, where it is a folder or cannot be written to."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    if path.is_dir(): raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file", str(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, "its folder is a file", str(path)) from None
+    except OSError as error: raise type(error)(error.errno, error.strerror, str(path)) from None
     os.close(handle)
-    umask = os.umask(0); os.umask(umask)
-    os.chmod(name, 0o666 & ~umask)
     try:
         yield Path(name)
+        mode_by_umask(name) # at the end: who writes may put a temporary file of his own in its place
         os.replace(name, path)
     finally:
         with contextlib.suppress(FileNotFoundError): os.unlink(name)

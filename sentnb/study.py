@@ -25,6 +25,7 @@ from . import figures, results
 from .core import (
     PARAMETERS, PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, use_threads,
     write_atomic)
+from .encoders.base import TextsCut
 
 # %% ../nbs/api/4_study.ipynb #e889ebec
 def settings_of(
@@ -63,6 +64,7 @@ class Study:
         self.until = None if minutes is None else time.monotonic() + 60*minutes
         if not show_progress: _silence()
         figures.use_style()
+        warnings.simplefilter("ignore", TextsCut) # how long a text may be is one of the settings
         _prepare(seed, self.settings, deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in table else {}
         if "threads" in table: recorded["device"] = self.device

@@ -4,6 +4,7 @@ Both are extras; the module itself needs neither."""
 import importlib.util
 import json
 import sys
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -15,6 +16,7 @@ from sentnb.corpora import Microworld
 from sentnb.encoders.adapters import (
     CODES, EXTRAS, MtebEncoder, SentenceModule, extra, pairs_task, read_pictures, run_task,
     sentence_transformer, sts_task, weights_fingerprint)
+from sentnb.encoders.base import TextsCut
 from sentnb.encoders.pixel import PixelConfig, PixelEncoder
 from sentnb.encoders.static import StaticEncoder
 from sentnb.encoders.text import small_text_encoder, train_wordpiece
@@ -102,6 +104,23 @@ def test_options_are_kept(encoders, tmp_path):
     for encoder, value in (("pixel", 49), ("pixel", 1), ("text", 41), ("text", 2), ("static", 10)):
         with pytest.raises(ValueError, match="max_seq_length"):
             SentenceModule(encoders[encoder], max_seq_length=value)
+
+
+@pytest.mark.parametrize("kind, unit", [("pixel", "patches"), ("text", "tokens")])
+def test_what_is_cut_is_said_once(kind, unit, encoders, recwarn):
+    warnings.simplefilter("always")
+    module, long = SentenceModule(encoders[kind], max_seq_length=9), "a text of many words "*20
+    module.preprocess(["a", "b"])
+    assert not recwarn.list
+    for _ in range(2): module.preprocess(["a", long, "b", long])
+    if kind == "pixel": module.preprocess([Image.fromarray(encoders[kind].renderer([long]).pixels[0])])
+    warning, = recwarn.list
+    assert warning.category is TextsCut
+    assert f"2 of 4 texts of a batch were cut at 9 {unit}; " in str(warning.message)
+    for whole in ("pixel scrolling", "static"): SentenceModule(encoders[whole]).preprocess([long])
+    assert len(recwarn.list) == 1
+    MtebEncoder(encoders[kind]).encode([dict(text=["a", long]), dict(text=[long])])
+    assert "2 of 3 texts were cut" in str(recwarn.list[1].message) and len(recwarn.list) == 2
 
 
 def test_gradients_reach_the_weights(encoders):

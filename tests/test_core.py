@@ -1,5 +1,7 @@
 """core: what a reader counts as one character, and declared ranges."""
 import csv
+import os
+import stat
 import sys
 import time
 from dataclasses import dataclass
@@ -108,3 +110,33 @@ for y in (x @ x, scipy.linalg.qr(x)[0]): print(hashlib.sha256(y.tobytes()).hexdi
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return python(code.format(threads=threads), **dict.fromkeys(names, str(environment)))
     for threads in (1, 2): assert sums(threads, 1) == sums(threads, 2)
+
+
+# files
+
+def test_a_file_is_as_readable_as_any_other(tmp_path):
+    def for_its_owner(path): # as safetensors does
+        other = path.with_suffix(".other")
+        other.touch(mode=0o600)
+        os.replace(other, path)
+    for umask, mode in ((0o022, 0o644), (0o002, 0o664), (0o077, 0o600)):
+        before = os.umask(umask)
+        try:
+            for write in (for_its_owner, lambda path: path.write_text("x")):
+                with core.replacing(tmp_path/"x") as temporary: write(temporary)
+                assert stat.S_IMODE((tmp_path/"x").stat().st_mode) == mode
+            assert stat.S_IMODE(core.write_atomic(tmp_path/"y", "y").stat().st_mode) == mode
+            assert os.umask(umask) == umask, "the process keeps its own"
+        finally: os.umask(before)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path/"folder").mkdir()
+    (tmp_path/"file").write_text("old")
+    for path, error in ((tmp_path/"folder", IsADirectoryError), (tmp_path/"file"/"x", NotADirectoryError)):
+        with pytest.raises(error) as raised, core.replacing(path): raise AssertionError("too late")
+        assert raised.value.filename == str(path)
+    def read_only(**_): raise OSError(30, "Read-only file system", str(tmp_path/".file-abc"))
+    monkeypatch.setattr("tempfile.mkstemp", read_only)
+    with pytest.raises(OSError, match="Read-only") as raised: core.write_atomic(tmp_path/"file", "new")
+    assert raised.value.filename == str(tmp_path/"file") and (tmp_path/"file").read_text() == "old"

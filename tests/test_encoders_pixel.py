@@ -2,6 +2,9 @@
 import dataclasses
 import json
 import os
+import re
+import stat
+import warnings
 
 import huggingface_hub
 import numpy as np
@@ -12,6 +15,8 @@ from safetensors.torch import load_file
 from sentnb.core import project_root
 from sentnb.corpora import Microworld
 from sentnb.encoders import PixelConfig, PixelEncoder
+from sentnb.encoders.base import TextsCut
+from sentnb.encoders.postprocessing import Whitening
 from sentnb.evaluation.geometry import anisotropy
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
@@ -114,6 +119,57 @@ def test_scrolled_strips_are_pooled():
     assert scrolled.shape == (2, 32) and np.isfinite(scrolled).all()
     np.testing.assert_allclose(scrolled[1], cut[1], atol=1e-5)
     assert not np.allclose(scrolled[0], cut[0], atol=1e-4)
+
+
+def test_short_texts_are_the_same_when_long_ones_scroll():
+    shipped = PixelEncoder.from_pretrained("sentnb-small")
+    texts = Microworld(seed=0).sentences("en", n=40) + Microworld(seed=0).sentences("ru", n=40) + ["", "a"]
+    scrolling = PixelEncoder.from_pretrained("sentnb-small", long="scroll")
+    assert scrolling.render_config.long == "scroll" == shipped.replace(long="scroll").render_config.long
+    assert (scrolling.encode(texts) == shipped.encode(texts)).all()
+    ends = ["the same beginning "*30 + end for end in ("of one", "and of another thing altogether")]
+    with pytest.warns(TextsCut): cut = shipped.encode(ends)
+    assert (cut[0] == cut[1]).all() and scrolling.encode(ends)[0] @ scrolling.encode(ends)[1] < .9999
+
+
+def test_what_is_cut_is_said_once_a_call(recwarn):
+    warnings.simplefilter("always")
+    encoder, texts = _tiny(), ["short"]*5 + ["a longer text "*30]*2
+    encoder.encode(texts[:5])
+    assert not recwarn.list
+    encoder.encode((text for text in texts), window=2)
+    warning, = recwarn.list
+    assert warning.category is TextsCut and warning.filename == __file__
+    assert re.match(r"2 of 7 texts were cut at 32 patches; long='scroll'", str(warning.message))
+    list(encoder.encode_batches(texts, window=2))
+    assert len(recwarn.list) == 2 and recwarn.list[1].filename == __file__
+    behind = Whitening.fit(encoder, [f"text {i}" for i in range(40)], k=2)
+    behind.encode(texts, window=3)
+    assert len(recwarn.list) == 3 and str(recwarn.list[2].message) == str(warning.message)
+    next(encoder.encode_batches(texts[::-1], window=2)) # not read to its end
+    encoder.replace(long="scroll").encode(texts)
+    assert len(recwarn.list) == 3
+
+
+def test_files_are_as_readable_as_any_other(tmp_path):
+    for umask, mode in ((0o022, 0o644), (0o002, 0o664), (0o077, 0o600)):
+        before = os.umask(umask)
+        try: folder = _tiny().save_pretrained(tmp_path/str(umask))
+        finally: os.umask(before)
+        assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {
+            "config.json": mode, "model.safetensors": mode}
+
+
+def test_another_kind_of_checkpoint_is_named(tmp_path):
+    with pytest.raises(ValueError, match="text-small-mlm is a text encoder; load it with TextEncoder.from_"):
+        PixelEncoder.from_pretrained("text-small-mlm")
+    for values, message in (("{}", "names no hidden_size"), ("[]", "holds list"),
+                            ('{"model_type": "sentnb-static"}', "'sentnb-static'\\) names no")):
+        (tmp_path/"config.json").write_text(values)
+        with pytest.raises(ValueError, match=message): PixelEncoder.from_pretrained(tmp_path)
+    for name in (None, "", 3):
+        with pytest.raises(TypeError, match="expected the name of a checkpoint"):
+            PixelEncoder.from_pretrained(name)
 
 
 def test_saving_is_atomic_and_refuses_foreign_folders(tmp_path):

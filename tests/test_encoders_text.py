@@ -2,6 +2,7 @@
 import copy
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from transformers import (
     CanineTokenizer, RobertaConfig, RobertaForMaskedLM, T5Config, T5ForConditionalGeneration)
 
 from sentnb.encoders import MaskedLanguageModel, PixelConfig, PixelEncoder, TextEncoder
-from sentnb.encoders.base import check_encoder
+from sentnb.encoders.base import TextsCut, check_encoder
 from sentnb.encoders.text import POOLINGS, small_text_encoder, train_wordpiece
 from sentnb.encoders.text.batches import by_length
 from sentnb.training import InfoNCE, Perturbed, Stage, fit
@@ -99,6 +100,22 @@ def test_long_texts_are_cut_before_the_last_special_token_or_refused(tokenizer):
         strict.encode(["a cat", long])
     for wrong in (25, 2, 0):
         with pytest.raises(ValueError, match="max_length"): encoder.collate(["a"], max_length=wrong)
+
+
+def test_what_is_cut_is_said_once_a_call(tokenizer, recwarn):
+    warnings.simplefilter("always")
+    encoder = tiny(tokenizer)
+    texts = ["a cat", "cat "*22, "cat "*23, "cat "*99] # 4, 24, 25 and 101 tokens, of which 24 are read
+    assert [len(row) for row in encoder.token_ids(texts)] == [4, 24, 24, 24] and not recwarn.list
+    encoder.encode(texts, window=1)
+    warning, = recwarn.list
+    assert warning.category is TextsCut and warning.filename == __file__
+    assert str(warning.message).startswith("2 of 4 texts were cut at 24 tokens, all that the model has")
+    TextEncoder(encoder.model, tokenizer, max_length=12).encode(texts)
+    shorter = str(recwarn.list[1].message)
+    assert "3 of 4 texts were cut at 12 tokens; from_pretrained(..., max_length=24)" in shorter
+    encoder.encode(texts[:2]); encoder.collate(texts)
+    assert len(recwarn.list) == 2
 
 
 def test_positions_of_roberta_start_behind_the_padding(tokenizer):

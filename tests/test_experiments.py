@@ -320,7 +320,49 @@ def test_render(tmp_path, capsys):
         assert experiments.main(["render", "One sentence.", "-o", str(picture), "--strategy", strategy]) == 0
         assert picture.read_bytes().startswith(b"\x89PNG")
     assert experiments.main(["render", "x", "-o", str(tmp_path/"picture.jpg")]) == 2
-    assert "ends in .png" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "ends in .png" in said and said.count(f"made the folder {tmp_path/'new'}") == 1
+    for options, sentence in ((["--scale", "0"], "scale=0: expected a whole number of at least 1"),
+                              (["--family", "Comic"], "family='Comic' is in none of the font files")):
+        assert experiments.main(["render", "x", "-o", str(picture), *options]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_render_names_what_no_font_holds(tmp_path, capsys):
+    from sentnb.renderer import FontMissing, find_fonts
+    try: find_fonts((("NotoSansEthiopic-Regular.ttf", None),))
+    except FontMissing: pytest.skip("fonts-noto-core is not installed")
+    pictures, boxes = [], "sentnb: 3 characters in 1 text, in none of the fonts given, drawn as boxes: U+120B"
+    for option, said in (([], boxes), (["--noto"], "")):
+        assert experiments.main(["render", "ሰላም", "-o", str(tmp_path/"x.png"), *option]) == 0
+        error = capsys.readouterr().err
+        assert error.startswith(said) and bool(error) == bool(said) and ".py" not in error
+        pictures.append((tmp_path/"x.png").read_bytes())
+    assert pictures[0] != pictures[1]
+
+
+OUTPUTS = [("folder.npy", "is a folder"), ("file/out.npy", "its folder is a file"),
+           ("out.txt", "ends in .npy"), ("sealed/out.npy", "cannot be written: read-only file system")]
+
+
+@pytest.mark.parametrize("output, sentence", OUTPUTS)
+def test_an_output_is_tried_before_the_work(output, sentence, tmp_path, capsys, monkeypatch):
+    import tempfile
+    from sentnb.encoders import PixelEncoder
+    (tmp_path/"in.txt").write_text("a sentence\n")
+    (tmp_path/"folder.npy").mkdir(); (tmp_path/"sealed").mkdir(); (tmp_path/"file").touch()
+    def loaded(*_, **__): raise AssertionError("the work had begun")
+    monkeypatch.setattr(PixelEncoder, "from_pretrained", loaded)
+    if "sealed" in output:
+        def sealed(dir): raise OSError(30, "Read-only file system", f"{dir}/tmpabc")
+        monkeypatch.setattr(tempfile, "TemporaryFile", sealed)
+    out = str(tmp_path/output)
+    assert experiments.main(["encode", str(tmp_path/"in.txt"), "-m", "sentnb-small", "-o", out]) == 2
+    message = capsys.readouterr().err
+    assert sentence in message and out in message and "tmpabc" not in message
+    if out.endswith(".npy"):
+        expected = 0 if "folder" in output else 2
+        assert experiments.main(["render", "x", "-o", out.replace(".npy", ".png")]) == expected
 
 
 def test_render_cuts_nothing(tmp_path):
@@ -352,6 +394,25 @@ def test_encode(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\r\n".join(texts).encode())))
     assert experiments.main(["encode", "-", "-m", str(model), "-o", str(out), "--no-normalize"]) == 0
     assert np.load(out).shape == vectors.shape and not np.allclose(np.linalg.norm(np.load(out), axis=1), 1)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"made the folder {out.parent}",
+                    *["sentnb: 1 of 4 lines are blank, each encoded as an empty text: 2"]*2]
+
+
+def test_encode_reads_long_lines_whole(tmp_path, capsys):
+    import numpy as np
+    beginning, out = "the same beginning "*30, tmp_path/"x.npy"
+    (tmp_path/"in.txt").write_text(f"{beginning}of one\n{beginning}and of another\nshort\n")
+    vectors = {}
+    for long in ("scroll", "truncate", "error"):
+        asked = ["encode", str(tmp_path/"in.txt"), "-m", "sentnb-small", "-o", str(out), "--long", long]
+        assert experiments.main(asked if long != "scroll" else asked[:-2]) == (2 if long == "error" else 0)
+        vectors[long], said = np.load(out), capsys.readouterr().err
+        assert dict(scroll=not said, truncate="sentnb: 2 of 3 texts were cut at 64 patches" in said,
+                    error="texts[0] takes" in said)[long]
+    assert (vectors["truncate"][0] == vectors["truncate"][1]).all()
+    assert vectors["scroll"][0] @ vectors["scroll"][1] < .9999
+    np.testing.assert_allclose(vectors["scroll"][2], vectors["truncate"][2], atol=1e-6)
 
 
 @pytest.mark.parametrize("content, sentence", [

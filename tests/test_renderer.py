@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np, pytest
 from hypothesis import example, given, settings, strategies as st
 from sentnb.core import project_root
-from sentnb.renderer import (FontMissing, FontWarning, RenderConfig, Strips, TextRenderer, clean, find_fonts,
-                             split_characters, split_words, versions)
+from sentnb.renderer import (FontMissing, FontWarning, GlyphsMissing, RenderConfig, Strips, TextRenderer, clean,
+                             find_fonts, split_characters, split_words, versions)
 from sentnb.renderer.fonts import OPTIONAL_FONTS, REQUIRED_FONTS
 from sentnb.renderer.pen import Pen
 
 GOLDEN = Path(os.environ.get("SENTNB_GOLDEN") or project_root().parent/"shared"/"golden")/"render"
 NEWLINES_AND_NUL = {"a\rb", "a\u2028b", "a\u2029b", "a\r\nb", "ab\0cd"} # the reference clips a line, or stops
 PLANE = "A plane is taking off."
+# any text is drawn here
+pytestmark = pytest.mark.filterwarnings("ignore::sentnb.renderer.GlyphsMissing")
 STRATEGIES = ["continuous", "words", "bigrams"]
 
 @pytest.fixture(scope="module")
@@ -295,13 +297,89 @@ def test_fonts_are_searched_in_order(tmp_path, monkeypatch, continuous):
         warnings.simplefilter("error")
         assert find_fonts(pinned)[0][1] == pinned[0][1] # the pinned bytes win over the order
 
-def test_other_bytes_warn_and_missing_fonts_say_how(continuous):
+def test_other_bytes_warn_and_missing_fonts_say_how(continuous, monkeypatch):
     with pytest.warns(FontWarning, match="NotoSans-Regular.ttf has sha256"):
         TextRenderer(RenderConfig(fonts=(("NotoSans-Regular.ttf", "0"*64),)))
-    with pytest.raises(FontMissing, match="apt-get install fonts-noto-core"):
+    with pytest.raises(FontMissing, match="SENTNB_FONTS") as error:
         TextRenderer(RenderConfig(fonts=("No-Such.ttf",)))
+    assert "apt-get" not in str(error.value), "no package that we know holds it"
+    monkeypatch.setattr("sentnb.renderer.fonts.font_folders", lambda: [])
+    with pytest.raises(FontMissing, match="apt-get install fonts-noto-core"): TextRenderer()
+    monkeypatch.undo()
     with pytest.raises(FontMissing): TextRenderer(fonts=["no/such/folder"])
     with pytest.raises(ValueError, match="Comic Sans"): TextRenderer(RenderConfig(family="Comic Sans"))
+
+def file_of(name: str) -> Path:
+    "An installed font of the distribution's packages."
+    try: return find_fonts(((name, None),))[0][0]
+    except FontMissing: pytest.skip(f"{name} is not installed")
+
+def test_characters_in_no_font_are_named_once(recwarn):
+    warnings.simplefilter("always")
+    latin = TextRenderer(RenderConfig(fonts=("NotoSans-Regular.ttf",), strategy="words"))
+    latin([PLANE, "Ünïcode, самолёт", "a\nb\tc\u200d\ufeff"])
+    assert not recwarn.list
+    pictures = latin(["一 plane", ("一", "二"), [PLANE, "一"]]).pixels
+    warning, = recwarn.list
+    assert warning.category is GlyphsMissing and warning.filename == __file__
+    assert "2 characters in 3 texts" in str(warning.message) and "U+4E00 一, U+4E8C 二" in str(warning.message)
+    assert (latin(["一 plane", ("一", "二"), [PLANE, "一"]]).pixels == pictures).all() and len(recwarn.list) == 1
+    latin(["".join(map(chr, range(0x4e00, 0x4e10)))]); latin(["bell \x07"])
+    many, bell = (str(warning.message) for warning in recwarn.list[1:])
+    assert "15 characters in 1 text," in many and "and 7 more" in many
+    assert "1 character in 1 text," in bell and "U+0007;" in bell
+
+def test_all_of_noto_by_one_setting(continuous, recwarn):
+    file_of("NotoSansEthiopic-Regular.ttf")
+    warnings.simplefilter("always")
+    everything = TextRenderer(RenderConfig(fonts="noto"))
+    shown = [PLANE, "Самолет", "飞机直骨", "مرحبا", "นี่", "हिन्दी", "שלום", "ﬁ fi"]
+    assert (everything(shown).pixels == continuous(shown).pixels).all() # others stand behind the default
+    everything(["ሰላም ওঁ བོད་ ᚠᚢᚦ தமிழ் မြန်မာ ខ្មែរ"])
+    assert not recwarn.list
+    names = [name for name, _ in everything.config.fonts]
+    assert len(names) == len(set(names)) > 50
+    assert not [name for name in names if "Mono" in name or "Bold" in name]
+    assert TextRenderer(RenderConfig.from_dict(everything.config.to_dict())).config == everything.config
+
+def test_one_way_to_draw_in_another_font(continuous, tmp_path):
+    file = file_of("NotoSerif-Regular.ttf")
+    serif = TextRenderer(RenderConfig(family="Noto Serif"))
+    assert serif.config.fonts[0][0] == file.name and serif.config.fonts[1:] == continuous.config.fonts
+    assert serif([PLANE]).pixels.tobytes() != continuous([PLANE]).pixels.tobytes()
+    assert (serif(["飞机"]).pixels == continuous(["飞机"]).pixels).all() # what it lacks
+    shutil.copy(file, tmp_path/"mine.ttf") # of another name, as one that is not installed
+    for fonts in ([file], str(file), [tmp_path/"mine.ttf"]):
+        again = TextRenderer(RenderConfig(family="noto serif"), fonts=fonts)
+        assert (again([PLANE]).pixels == serif([PLANE]).pixels).all()
+    assert pickle.loads(pickle.dumps(again)).config == again.config
+
+def test_any_other_way_says_which(tmp_path):
+    file, other = file_of("NotoSerif-Regular.ttf"), tmp_path/"notes.py"
+    other.write_text("import this\n")
+    right = r"RenderConfig\(family='Noto Serif'\), fonts=\["
+    for wrong in (lambda: TextRenderer(fonts=[file]), lambda: TextRenderer(RenderConfig(fonts="noto"), file),
+                  lambda: TextRenderer(RenderConfig(family="Noto Serif", fonts=REQUIRED_FONTS), [file])):
+        with pytest.raises(ValueError, match=right): wrong()
+    for wrong in (lambda: RenderConfig(fonts=(file,)), lambda: RenderConfig(fonts=file.name),
+                  lambda: RenderConfig(family=str(file)), lambda: RenderConfig(family=file.name),
+                  lambda: RenderConfig(family="")):
+        with pytest.raises(ValueError, match="to draw in a font"): wrong()
+    for fonts in (other, [tmp_path/"none.ttf", other]):
+        with pytest.raises((ValueError, FontMissing), match="not a font file|no font file"):
+            TextRenderer(fonts=fonts)
+    with pytest.raises(ValueError, match="not a font file"):
+        TextRenderer(RenderConfig(fonts=("NotoSans-Regular.ttf", other.name)), fonts=[other])
+    with pytest.raises(ValueError, match="none of the files to draw with"): TextRenderer(fonts=[tmp_path])
+
+@pytest.mark.parametrize("strategy, fits", [("continuous", 9.5), ("words", 10), ("bigrams", 10)])
+def test_a_size_that_clips_letters_is_told(strategy, fits, recwarn):
+    warnings.simplefilter("always")
+    for size in (8, fits): TextRenderer(RenderConfig(strategy=strategy, font_size=size))
+    assert not recwarn.list
+    for clips in (dict(font_size=fits + .5), dict(font_size=20), dict(patch_size=8), dict(dpi=240)):
+        with pytest.warns(FontWarning, match="clips letters"):
+            TextRenderer(RenderConfig(strategy=strategy, **clips))
 
 def test_no_font_but_those_given_is_used():
     latin, full = TextRenderer(RenderConfig(fonts=("NotoSans-Regular.ttf",))), TextRenderer(RenderConfig())

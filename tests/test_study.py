@@ -3,6 +3,7 @@ import json
 import os
 import re
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import results
+from sentnb.encoders.base import TextsCut, note_cut
 from sentnb.study import Study
 
 TABLE = dict(
@@ -32,6 +34,15 @@ def place(tmp_path, monkeypatch) -> Path:
 
 
 # The beginning
+
+def test_what_is_cut_is_not_said_in_an_experiment(recwarn):
+    warnings.simplefilter("always")
+    for expected in ([TextsCut], []): # before, and in a study
+        note_cut(1, 2, "at 64 patches")
+        assert [warning.category for warning in recwarn.list] == expected
+        recwarn.clear()
+        Study("98_x", TABLE)
+
 
 def test_one_column_with_its_overrides():
     study = Study("98_x", TABLE, "small", seed=5, overrides=dict(steps=7))

@@ -9,6 +9,6 @@ __all__ = []
 from ..core import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"], static=["StaticEncoder"],
-    ngrams=["CharacterNgrams"],
+    __name__, base=["TextsCut"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
+    static=["StaticEncoder"], ngrams=["CharacterNgrams"],
     text=["TextEncoder", "MaskedLanguageModel", "small_text_encoder", "train_wordpiece"])

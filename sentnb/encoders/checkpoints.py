@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import data_dir
+from ..core import data_dir, mode_by_umask
 
 # %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #0550cee4
 def read_json(path: str|Path) -> dict:
@@ -53,6 +53,7 @@ def writing_folder(
         new, old = Path(name)/"new", Path(name)/"old"
         new.mkdir()
         yield new
+        for file in filter(Path.is_file, new.rglob("*")): mode_by_umask(file) # safetensors': its owner's
         _keep_the_rest(folder, new)
         if folder.exists(): os.replace(folder, old)
         try: os.replace(new, folder)
@@ -74,7 +75,10 @@ def checkpoint_folder(
 ) -> Path: # a folder with a config.json
     """Find a checkpoint, download it where need be.
 
-    FileNotFoundError or OSError say what is wrong with the name or the folder."""
+    FileNotFoundError or OSError say what is wrong with the name or the folder, TypeError what is none."""
+    if not isinstance(name, (str, Path)) or not str(name):
+        raise TypeError(f"name={name!r}: expected the name of a checkpoint in data/checkpoints, a folder "
+                        f"with {files}, or a Hub id (owner/name)")
     folder, shipped = Path(name), _shipped()
     for place in (folder, shipped and shipped/str(name)):
         if place and (place/"config.json").is_file(): return place

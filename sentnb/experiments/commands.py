@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..core import PROFILES
-from .files import encode_file, render_text
+from .files import encode_file, plain_warnings, render_text
 from .notebooks import experiments, find, parse_assignments, runs_folder
 from .running import RunFailed, folder_told, listening, run, run_together, typed
 
@@ -53,6 +53,7 @@ def _diff_parser(commands) -> None:
                          help="what counts as the same, relative to the number or the farther end of its "
                               "interval; default: %(default)s")
 
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #7f20aa08
 def _file_parsers(commands) -> None:
     command = commands.add_parser("encode", help="sentences, one a line, to a .npy file of float32 rows")
     command.add_argument("file", help="a UTF-8 text file, or - for stdin")
@@ -61,11 +62,18 @@ def _file_parsers(commands) -> None:
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
+    command.add_argument("--long", choices=("scroll", "truncate", "error"), default="scroll",
+                         help="a line longer than the encoder reads at once is read whole, as the mean over "
+                              "its parts (scroll, the default), or cut, which is said (truncate), or refused")
     command = commands.add_parser("render", help="a text to the picture that an encoder sees")
     command.add_argument("text")
     command.add_argument("-o", "--output", required=True, metavar="OUT.png")
     command.add_argument("--strategy", choices=("continuous", "words", "bigrams"), default="continuous")
     command.add_argument("--scale", type=int, default=1, metavar="N", help="N times larger")
+    command.add_argument("--family", default="Noto Sans", metavar="NAME",
+                         help='the font to draw in, e.g. "Noto Serif"; default: Noto Sans')
+    command.add_argument("--noto", action="store_true",
+                         help="with every Noto font there is, for scripts that the default set lacks")
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #5c1e0f02
 def parser() -> argparse.ArgumentParser:
@@ -134,12 +142,15 @@ def _diff(arguments: argparse.Namespace) -> int: # exit status
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #5c1e0f03
 def _encode(arguments: argparse.Namespace) -> None:
-    rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
-                              not arguments.no_normalize)
+    with plain_warnings():
+        rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
+                                  not arguments.no_normalize, arguments.long)
     print(f"{arguments.output}: {rows} vectors of {width} numbers")
 
 def _render(arguments: argparse.Namespace) -> None:
-    patches = render_text(arguments.text, arguments.output, arguments.scale, strategy=arguments.strategy)
+    with plain_warnings():
+        patches = render_text(arguments.text, arguments.output, arguments.scale, strategy=arguments.strategy,
+                              family=arguments.family, fonts="noto" if arguments.noto else ())
     print(f"{arguments.output}: {patches} patches")
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #bc4c4761

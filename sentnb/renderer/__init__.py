@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['STRATEGIES', 'LONG', 'RenderConfig', 'clean', 'split_characters', 'split_words', 'Picture', 'Strips', 'TextRenderer',
-           'FontMissing', 'FontWarning', 'PangoMissing', 'find_fonts', 'versions']
+           'FontMissing', 'FontWarning', 'GlyphsMissing', 'PangoMissing', 'find_fonts', 'versions']
 
 # %% ../../nbs/api/1_renderer/0_renderer.ipynb #00a74278
 from .config import LONG, STRATEGIES, RenderConfig
-from .fonts import FontMissing, FontWarning, find_fonts
+from .fonts import FontMissing, FontWarning, GlyphsMissing, find_fonts
 from .pen import PangoMissing, versions
 from .pictures import Picture, Strips
 from .renderer import TextRenderer
@@ -16,4 +16,4 @@ from .text import clean, split_characters, split_words
 
 _all_ = [
     "STRATEGIES", "LONG", "RenderConfig", "clean", "split_characters", "split_words", "Picture", "Strips",
-    "TextRenderer", "FontMissing", "FontWarning", "PangoMissing", "find_fonts", "versions"]
+    "TextRenderer", "FontMissing", "FontWarning", "GlyphsMissing", "PangoMissing", "find_fonts", "versions"]

@@ -11,6 +11,27 @@ from pathlib import Path
 from typing import Any
 from fastcore.basics import patch
 from ..core import checked, one_of, positive, whole
+from .fonts import NOTO
+
+# %% ../../nbs/api/1_renderer/5_config.ipynb #7f20ab05
+_DRAW_IN = ("to draw in a font: RenderConfig(family='its name'); the file of one that is not installed "
+            "is given as well: TextRenderer(config, fonts=[path])")
+
+def _check_family(family: str) -> None:
+    if not isinstance(family, str) or not family or Path(family).name != family or \
+       family.lower().endswith((".ttf", ".otf", ".ttc")):
+        raise ValueError(f"family={family!r}: expected the name of a font, such as 'Noto Serif'; {_DRAW_IN}")
+
+def _font_names(fonts: tuple|str) -> tuple|str: # (file name, sha256 or None) pairs, or "noto"
+    if fonts == NOTO: return fonts
+    if isinstance(fonts, (str, Path)):
+        raise ValueError(f"fonts={str(fonts)!r}: expected {NOTO!r}, or a tuple of file names; {_DRAW_IN}")
+    pairs = tuple((str(font), None) if isinstance(font, (str, Path)) else (str(font[0]), font[1])
+                  for font in fonts)
+    for name, _ in pairs:
+        if Path(name).name != name:
+            raise ValueError(f"fonts: {name!r} is a path, and a config holds names of files; {_DRAW_IN}")
+    return pairs
 
 # %% ../../nbs/api/1_renderer/5_config.ipynb #42574d93
 STRATEGIES = ("continuous", "words", "bigrams")
@@ -26,8 +47,8 @@ class RenderConfig:
     max_patches: int = 64 # the longest strip, the black end patch counted
     font_size: float = 8 # points
     dpi: float = 120 # an em is font_size * dpi / 72 = 13.33 pixels
-    family: str = "Noto Sans" # tried first; the other fonts stand in for what it lacks
-    fonts: tuple = () # (file name, sha256) pairs, or file names; () is the default set of `find_fonts`
+    family: str = "Noto Sans" # the font to draw in; the other fonts stand in for what it lacks
+    fonts: tuple|str = () # file names, or (name, sha256) pairs; (): the default set; "noto": all Noto fonts
     rgb: bool = False # three channels, for colour emoji
     long: str = "truncate" # past max_patches: "truncate", "error" or "scroll"
     lowercase: bool = False # small letters only, as an "uncased" model reads
@@ -37,20 +58,16 @@ class RenderConfig:
         if self.split_punctuation and self.strategy != "words":
             raise ValueError('split_punctuation=True: only strategy="words" has units, '
                              f"here it is {self.strategy!r}")
-        fonts = tuple((str(font), None) if isinstance(font, (str, Path)) else (str(font[0]), font[1])
-                      for font in self.fonts)
-        for name, _ in fonts:
-            if Path(name).name != name:
-                raise ValueError(f"fonts: {name!r} is a path; a config holds file names, "
-                                 "paths go to TextRenderer(fonts=...)")
-        object.__setattr__(self, "fonts", fonts)
+        _check_family(self.family)
+        object.__setattr__(self, "fonts", _font_names(self.fonts))
         for name in ("patch_size", "max_patches"): object.__setattr__(self, name, int(getattr(self, name)))
 
 # %% ../../nbs/api/1_renderer/5_config.ipynb #851b87d9
 @patch
 def to_dict(self: RenderConfig) -> dict[str, Any]: # of strings, numbers and lists
     "For JSON; `from_dict` reads it back."
-    return asdict(self) | dict(fonts=[list(font) for font in self.fonts])
+    fonts = self.fonts if self.fonts == NOTO else [list(font) for font in self.fonts]
+    return asdict(self) | dict(fonts=fonts)
 
 @patch(cls_method=True)
 def from_dict(cls: RenderConfig,

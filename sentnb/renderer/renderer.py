@@ -6,19 +6,39 @@
 __all__ = ['TextRenderer']
 
 # %% ../../nbs/api/1_renderer/6_renderer.ipynb #5728d49e
-import functools, math, os, threading, unicodedata
+import functools, math, os, string, threading, unicodedata, warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 import numpy as np
 from fastcore.basics import patch
-from ..core import one_of, whole
+from ..core import file_sha256, one_of, whole
 from .config import LONG, RenderConfig
-from .fonts import find_fonts
-from .pen import Pen, libraries, versions
+from .fonts import NOTO, FontWarning, GlyphsMissing, find_fonts
+from .pen import Pen, family_of, libraries, versions
 from .pictures import Strips
 from .text import clean, drawn_together, split_characters, split_words
+
+# %% ../../nbs/api/1_renderer/6_renderer.ipynb #7f20ad01
+def _with_given(config: RenderConfig, given: tuple, files: list) -> list: # (path, sha256) pairs
+    "The files, before them one that is given and is of the family asked for. ValueError for one of no use."
+    used, named = {path.name for path, _ in files}, config.fonts and config.fonts != NOTO
+    for place in given:
+        if place.is_dir():
+            if any(used & {*names} for *_, names in os.walk(place)): continue
+            raise ValueError(f"fonts: {place} has none of the files to draw with: {', '.join(sorted(used))}")
+        if place.name in used: continue
+        family = family_of(place)
+        if family is None: raise ValueError(f"fonts: {place} is not a font file")
+        if named or family.casefold() != config.family.casefold():
+            asked = f"{config.family!r}{' and names its files' if named else ''}"
+            raise ValueError(
+                f"fonts: nothing would be drawn in {place.name}, which is {family!r}: the config asks for "
+                f"{asked}; to draw in it: "
+                f"TextRenderer(RenderConfig(family={family!r}), fonts=[{str(place)!r}])")
+        files = [(place, file_sha256(place)), *files]
+    return files
 
 # %% ../../nbs/api/1_renderer/6_renderer.ipynb #54f2d640
 class TextRenderer:
@@ -26,21 +46,27 @@ class TextRenderer:
 
     Threads may share a renderer, a lock guards the pen; to draw in parallel make one each. A forked process
     makes its own pen. A copy through pickle is made anew from the config and the font paths.
+
+    `RenderConfig(family="Noto Serif")` is the way to draw in another font. ValueError for a file or folder in
+    `fonts` of which nothing would be drawn, FontWarning where letters do not fit into a strip.
     """
     BLOCK = 4_000 # characters laid out at once: no line overflows Pango's 32-bit positions, none takes long
     MARKS = 256 # combining marks in a row that end a block: their layout takes the square of their number
 
     def __init__(self,
         config: RenderConfig|None=None, # default RenderConfig()
-        fonts: Iterable[str|Path]=(), # font files or folders, before SENTNB_FONTS and the usual folders
+        fonts: Iterable[str|Path]=(), # files or folders with its fonts, before SENTNB_FONTS and the usual
         cache_size: int=32_768, # pictures of words and of bigrams, 1 KB each; the least recently used goes
     ):
         libraries() # without Pango, say so before looking for fonts
         config = config or RenderConfig()
-        files = find_fonts(config.fonts, tuple([fonts] if isinstance(fonts, (str, Path)) else fonts))
+        given = tuple(map(Path, [fonts] if isinstance(fonts, (str, Path)) else fonts))
+        files = _with_given(config, given, find_fonts(config.fonts, given, config.family))
         self.files, self.cache_size = [path for path, _ in files], cache_size
         self.config = replace(config, fonts=tuple((path.name, sha) for path, sha in files)) # what is used
+        self._known: set[str] = set() # characters that were looked for in the fonts
         self._start()
+        self._check_size()
 
     def __reduce__(self): return type(self), (self.config, self.files, self.cache_size)
 
@@ -63,6 +89,16 @@ def _start(self: TextRenderer) -> None:
     self._white = ~self._black
 
 @patch
+def _check_size(self: TextRenderer) -> None:
+    "FontWarning where letters stand out of the strip; words and bigrams are moved into it where they fit."
+    c, (_, (top, bottom)) = self.config, (self._pen.set(string.ascii_letters), self._pen.rows())
+    moved = c.strategy != "continuous"
+    if (moved or top >= 0) and (bottom - top if moved else bottom) <= c.patch_size: return
+    size = f"font_size={c.font_size:g} at dpi={c.dpi:g}"
+    warnings.warn(f"{size} clips letters of {c.family}: they take rows {top} to {bottom} of a strip of "
+                  f"{c.patch_size}; choose a smaller one", FontWarning, stacklevel=3)
+
+@patch
 def _clean(self: TextRenderer, text: str) -> str:
     text = clean(text)
     return text.lower() if self.config.lowercase else text
@@ -72,6 +108,31 @@ def _draw(self: TextRenderer, x: int, width: int, limit: float, down: int=0) -> 
     "The pen's line on whole patches: as many as `width` pixels need, one at least, `limit` at most."
     p = self.config.patch_size
     return self._pen.draw(x, max(min(-(-width//p), limit), 1)*p, down)
+
+# %% ../../nbs/api/1_renderer/6_renderer.ipynb #7f20ad03
+@patch
+def _in_no_font(self: TextRenderer, character: str) -> bool:
+    with self._lock:
+        self._pen.set(self._clean(character))
+        return self._pen.unknown() > 0
+
+@patch
+def _tell_boxes(self: TextRenderer, texts: list) -> None:
+    "A GlyphsMissing for those characters that were not told before."
+    joined = ("".join(text) if isinstance(text, (list, tuple)) else text for text in texts)
+    odd = [text for text in joined if not (text.isascii() and text.isprintable())] # the others need no look
+    new = set().union(*odd) - self._known
+    self._known |= new
+    boxes = sorted(filter(self._in_no_font, new))
+    if not boxes: return
+    named = [f"U+{ord(c):04X}" + f" {c}"*c.isprintable() for c in boxes[:8]]
+    more = f" and {len(boxes) - 8} more" if len(boxes) > 8 else ""
+    count = sum(not set(boxes).isdisjoint(text) for text in odd)
+    everything = {path.name for path, _ in find_fonts(NOTO)} <= {path.name for path in self.files}
+    advice = f"RenderConfig(fonts={'...) names fonts' if everything else repr(NOTO) + ') has all of Noto'}"
+    what = f"{len(boxes)} character{'s'*(len(boxes) > 1)} in {count} text{'s'*(count > 1)}"
+    warnings.warn(f"{what}, in none of the fonts given, drawn as boxes: {', '.join(named)}{more}; {advice}",
+                  GlyphsMissing, stacklevel=3)
 
 # %% ../../nbs/api/1_renderer/6_renderer.ipynb #181b20de
 @patch
@@ -188,7 +249,8 @@ def __call__(self: TextRenderer,
     - "scroll" gives several strips of one text, see `Strips.text_index`, which together hold all of it.
 
     A text of more than 4,000 characters (they fill the 529 patches of PIXEL) is laid out in blocks of at most
-    so many, parted at a space where there is one; each begins on a patch border.
+    so many, parted at a space where there is one; each begins on a patch border. A GlyphsMissing names, once,
+    the characters that no font holds.
     """
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts is one {type(texts).__name__}: expected a list of texts, "
@@ -199,6 +261,7 @@ def __call__(self: TextRenderer,
     max_patches = self.config.max_patches if max_patches is None else max_patches
     one_of(*LONG)("long", long); whole(2)("max_patches", max_patches)
     if self._pid != os.getpid(): self._start()
+    self._tell_boxes(texts)
     pictures, index, truncated = [], [], []
     for i, text in enumerate(texts):
         parts, over = self._parts(i, text, int(max_patches), long)

@@ -6,7 +6,7 @@
 __all__ = ['SentenceModule', 'sentence_transformer']
 
 # %% ../../../nbs/api/2_encoders/9_adapters/3_sentence_module.ipynb #bd95569e
-import dataclasses, importlib, json, os, tempfile
+import dataclasses, importlib, json, os, tempfile, warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from ...core import one_of, write_atomic
 from .extras import extra
 from .pictures import read_pictures
-from ..base import check_encoder
+from ..base import TextsCut, check_encoder
 from ..checkpoints import read_json
 
 # %% ../../../nbs/api/2_encoders/9_adapters/3_sentence_module.ipynb #e24ef7a3
@@ -42,7 +42,7 @@ class SentenceModule(nn.Module):
         self._computes = isinstance(encoder, nn.Module)
         self._limit = getattr(encoder, "max_length", None) # of texts that are drawn it is the renderer's
         if self._draws: self._limit = encoder.render_config.max_patches
-        self._max_seq_length = None
+        self._max_seq_length, self._told = None, False
         if max_seq_length is not None: self.max_seq_length = max_seq_length
 
     def __repr__(self) -> str:
@@ -102,6 +102,14 @@ def _checked(self: SentenceModule, inputs: Sequence[Any], prompt: str|None) -> t
 
 # %% ../../../nbs/api/2_encoders/9_adapters/3_sentence_module.ipynb #93b59481
 @patch
+def _tell_cut(self: SentenceModule, count: int, n: int, limit: int) -> None:
+    "Of the first batch that has any; sentence-transformers does not say where one call of its `encode` ends."
+    if not count or self._told: return
+    self._told = True
+    warnings.warn(f"{count} of {n} texts of a batch were cut {self.encoder.cut_at(limit)} "
+                  "(said once, of the first such batch)", TextsCut, stacklevel=3)
+
+@patch
 def preprocess(self: SentenceModule,
     inputs: Sequence[Any], # n texts, or n pictures of text for a pixel encoder
     prompt: str|None = None, # put before each text
@@ -109,15 +117,20 @@ def preprocess(self: SentenceModule,
 ) -> dict[str, torch.Tensor]: # on the CPU
     """What `forward` takes: strips as pixel_values (uint8 [m, 16, 16p]) with num_patches and text_index,
     tokens as input_ids and attention_mask, or, of an encoder without weights to train, the vectors at
-    once as sentence_embedding."""
+    once as sentence_embedding. A TextsCut says of the first batch in which texts were cut how many were."""
     inputs, pictures = self._checked(inputs, prompt)
     limit = self.max_seq_length
     if self._draws:
         cut = dataclasses.replace(self.encoder.render_config, max_patches=limit)
         strips = read_pictures(inputs, cut) if pictures else self.encoder.renderer(inputs, max_patches=limit)
+        self._tell_cut(int(strips.truncated.sum()), len(inputs), limit)
         parts = dict(pixel_values=strips.pixels, num_patches=strips.num_patches, text_index=strips.text_index)
         return {name: torch.as_tensor(part) for name, part in parts.items()}
-    if self._computes: return dict(zip(("input_ids", "attention_mask"), self.encoder.collate(inputs, limit)))
+    if self._computes:
+        ids, mask = self.encoder.collate(inputs, limit)
+        if hasattr(self.encoder, "count_cut"):
+            self._tell_cut(self.encoder.count_cut(inputs, mask.sum(1).tolist(), limit), len(inputs), limit)
+        return dict(input_ids=ids, attention_mask=mask)
     vectors = self.encoder.encode(inputs, normalize=self.normalize, show_progress=False, head=self.head)
     return dict(sentence_embedding=torch.from_numpy(vectors))
 

@@ -25,15 +25,19 @@ def _with_dropout(config: PixelConfig, dropout: float|None) -> PixelConfig: # No
     if dropout is None: return config
     return dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
 
+def _with_long(render: RenderConfig, long: str|None) -> RenderConfig: # None: as it is
+    return render if long is None else dataclasses.replace(render, long=long)
+
 @patch
 def replace(self: PixelEncoder,
     head: bool|None=None, # with PIXEL's extra layer (a new one is drawn), or without; None: as it is
     dropout: float|None=None, # of states and attention; None: as it is
     render: RenderConfig|None=None, # how text is drawn; None: as it is
+    long: str|None=None, # past max_patches: "truncate", "error" or "scroll"; None: as `render` says
 ) -> PixelEncoder: # on the same device, in eval mode; the given one stays as it is
     "The same weights with another head, dropout or drawing, as `dataclasses.replace` does it."
     config = dataclasses.replace(self.config, head=self.config.head if head is None else head)
-    other = type(self)(_with_dropout(config, dropout), render or self.render_config)
+    other = type(self)(_with_dropout(config, dropout), _with_long(render or self.render_config, long))
     own = other.state_dict()
     other.load_state_dict(own | {name: weights for name, weights in self.state_dict().items() if name in own})
     return other.to(self.device).eval()
@@ -66,6 +70,19 @@ def save_pretrained(self: PixelEncoder,
         text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
         (new/"config.json").write_text(text, encoding="utf-8")
     return Path(folder)
+
+# %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #5c1d7e0d
+def _read_config(folder: Path, name: str|Path) -> dict:
+    "ValueError says what the folder holds, if not a pixel encoder."
+    values = read_json(folder/"config.json")
+    if not isinstance(values, dict):
+        raise ValueError(f"{name}: its config.json holds {type(values).__name__}, expected names and values")
+    if "vocab_size" in values:
+        raise ValueError(f"{name} is a text encoder; load it with TextEncoder.from_pretrained")
+    if "hidden_size" not in values:
+        raise ValueError(f"{name}: its config.json (model_type {values.get('model_type')!r}) names no "
+                         "hidden_size; it is not one of a pixel encoder")
+    return values
 
 # %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #e29148da
 def _read_weights(folder: Path, name: str|Path) -> dict[str, torch.Tensor]:
@@ -107,16 +124,18 @@ def from_pretrained(cls: PixelEncoder,
     revision: str|None=None, # of the Hub; pin it
     device: str|torch.device="cpu",
     dropout: float|None=None, # of states and attention, for training on; None: as it was saved
+    long: str|None=None, # past max_patches: "truncate", "error" or "scroll"; None: as it was saved
 ) -> PixelEncoder: # in eval mode
     """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist.
 
-    Only safetensors are read. Missing or unknown weights are an error."""
+    Only safetensors are read. Missing or unknown weights are an error, and so is another kind of encoder."""
     folder = checkpoint_folder(name, revision)
-    values, state = read_json(folder/"config.json"), _read_weights(folder, name)
+    values, state = _read_config(folder, name), _read_weights(folder, name)
     config = PixelConfig.from_dict(values)
     config = dataclasses.replace(config, head=any(key.startswith("pooler.") for key in state),
                                  max_patches=config.max_patches if max_patches is None else max_patches)
-    encoder = cls(_with_dropout(config, dropout), render or _drawing(values, config))
+    drawing = _with_long(render or _drawing(values, config), long)
+    encoder = cls(_with_dropout(config, dropout), drawing)
     try: encoder.load_state_dict(_fit_state(state, config))
     except RuntimeError as error:
         raise ValueError(f"{name} does not fit its config.json: {str(error)[:600]}") from None

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ...core import one_of
 from ..attention import map_layers, rejoin
-from ..base import CPU_ROWS, SentenceEncoder, evaluating, length_chunks
+from ..base import CPU_ROWS, SentenceEncoder, evaluating, length_chunks, note_cut
 from ..checkpoints import Pushable
 from .vit import PixelConfig, PixelLayer, named, sincos_positions
 from ...renderer import RenderConfig, TextRenderer
@@ -150,6 +150,13 @@ def collate(self: PixelEncoder,
     "Texts drawn for one batch, one strip each."
     strips = self.renderer(texts, max_patches=max_length)
     return torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches)
+
+@patch
+def cut_at(self: PixelEncoder,
+    patches: int, # the black one counted
+) -> str:
+    "Where a text is cut, and what reads it whole, in words."
+    return f"at {patches} patches; long='scroll' (of from_pretrained, or replace) reads them whole"
 
 # %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #41bdd28f
 @patch
@@ -306,6 +313,7 @@ def encode_window(self: PixelEncoder,
 ) -> np.ndarray: # float32 [n, d]
     "What `encode` does with the texts that it holds at a time."
     strips = self.renderer(texts)
+    note_cut(int(strips.truncated.sum()), len(texts), self.cut_at(self.renderer.config.max_patches))
     pixels, lengths = torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches)
     text_of = torch.as_tensor(strips.text_index)
     total = torch.zeros(len(texts), self.config.hidden_size, dtype=torch.float64)

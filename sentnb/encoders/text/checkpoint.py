@@ -63,9 +63,12 @@ def text_folder(
 ) -> Path: # a folder with config.json and safetensors
     "Find a checkpoint of a text model. FileNotFoundError, ValueError and OSError say what is wrong with it."
     folder = checkpoint_folder(name, revision, "config.json, model.safetensors and a tokeniser", owner=False)
-    kind = read_json(folder/"config.json").get("model_type")
+    values = read_json(folder/"config.json")
+    kind = values.get("model_type") if isinstance(values, dict) else None
     if kind == "sentnb-pixel":
         raise ValueError(f"{name} is a pixel encoder; load it with PixelEncoder.from_pretrained")
+    if str(kind).startswith("sentnb-"):
+        raise ValueError(f"{name} is of another kind ({kind}); load it with the class that saved it")
     if not kind:
         raise ValueError(f"{name}: its config.json names no model_type; it is not a model of transformers")
     if not any((folder/file).is_file() for file in ("model.safetensors", "model.safetensors.index.json")):

@@ -23,10 +23,11 @@ from transformers import AutoModel, BertConfig, BertModel
 
 from ...core import fingerprint, one_of
 from ..attention import map_layers, rejoin
-from ..base import CPU_ROWS, SentenceEncoder, each_text, evaluating, length_chunks, set_dropout
+from ..base import (
+    CPU_ROWS, SentenceEncoder, each_text, evaluating, length_chunks, note_cut, set_dropout)
 from ..checkpoints import Pushable
 from .attention import attending, forward_with_maps
-from .batches import by_length, padded
+from .batches import by_length, count_longer, cut_in_words, padded
 from .checkpoint import load_checkpoint, save_checkpoint
 from .wordpiece import without_surrogates
 
@@ -151,6 +152,23 @@ def token_ids(self: TextEncoder,
                              "give more, shorten the text, or choose long='truncate'")
     return rows
 
+# %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #5c1d7e06
+@patch
+def count_cut(self: TextEncoder,
+    texts: Sequence[str],
+    lengths: Sequence[int], # tokens of each, as `token_ids` gave them
+    max_length: int, # that token_ids was given
+) -> int:
+    "How many texts `token_ids` has cut."
+    return count_longer(self.tokenizer, texts, lengths, max_length) if self.long == "truncate" else 0
+
+@patch
+def cut_at(self: TextEncoder,
+    tokens: int, # special ones counted
+) -> str:
+    "Where a text is cut, and what reads more of it, in words."
+    return cut_in_words(tokens, _positions(self.model))
+
 # %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #22c3b81a
 @patch
 def collate(self: TextEncoder,
@@ -232,6 +250,8 @@ def encode_window(self: TextEncoder,
     "What `encode` does with the texts that it holds at a time."
     rows = self.token_ids(texts)
     lengths = torch.tensor([len(row) for row in rows])
+    limit = self.max_length
+    note_cut(self.count_cut(texts, lengths.tolist(), limit), len(texts), self.cut_at(limit))
     size = min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size
     vectors = torch.empty(len(rows), self.width, dtype=torch.float64)
     with evaluating(self):
