@@ -1,5 +1,4 @@
-"""Every how-to page runs from top to bottom, offline and within two minutes, shows what it shows in git, and can be
-found."""
+"""Every how-to page runs from top to bottom, offline, shows what it shows in git, and can be found."""
 import json
 import re
 

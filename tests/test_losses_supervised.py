@@ -22,7 +22,7 @@ class Given(torch.nn.Module):
 
 
 def theirs(name, a, b, scores, **options):
-    library = pytest.importorskip("sentence_transformers", reason="pip install 'sentnb[sentence-transformers]'")
+    library = pytest.importorskip("sentence_transformers", reason="it is an extra, sentence-transformers")
     from sentence_transformers import losses
     model = library.SentenceTransformer(modules=[Given()], device="cpu")
     vectors = [dict(sentence_embedding=x) for x in (a, b)]
@@ -68,7 +68,8 @@ def test_labels_and_their_names(n, d, seed):
     assert sup_con(places, places, labels) <= sup_con(places, places, labels.roll(1)) + 1e-9
 
 
-@pytest.mark.parametrize("loss", [cosine_regression, cosent, lambda a, b, scores: sup_con(a, b, (5*scores).int())])
+@pytest.mark.parametrize("loss", [cosine_regression, cosent,
+                                  lambda a, b, scores: sup_con(a, b, (5*scores).int())])
 def test_gradients(loss):
     a, b, scores, _ = draw(0, 6, 4)
     a, b = a.requires_grad_(), b.requires_grad_()
@@ -86,4 +87,5 @@ def test_half_precision_is_computed_in_float32():
     a, b, scores, labels = draw(0, 6, 4)
     for loss, known in ((cosine_regression, scores), (cosent, scores), (sup_con, labels)):
         assert loss(a.bfloat16(), b.bfloat16(), known).dtype == torch.float32
-        with pytest.raises(FloatingPointError, match="b, row 2"): loss(a, b.index_fill(0, torch.tensor(2), torch.nan), known)
+        broken = b.index_fill(0, torch.tensor(2), torch.nan)
+        with pytest.raises(FloatingPointError, match="b, row 2"): loss(a, broken, known)

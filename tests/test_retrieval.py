@@ -171,7 +171,7 @@ def test_collections_of_the_mirror(hub):
 
 @pytest.mark.parametrize("n, queries, k, block", [(41, 7, 5, 3), (300, 40, 300, 128), (3, 2, 10, 4096)])
 def test_semantic_search_is_that_of_sentence_transformers(n, queries, k, block):
-    util = pytest.importorskip("sentence_transformers.util", reason="pip install 'sentnb[sentence-transformers]'")
+    util = pytest.importorskip("sentence_transformers.util", reason="sentence-transformers is an extra")
     rng = np.random.default_rng(n)
     x, y = rng.normal(size=(queries, 16)).astype(np.float32), rng.normal(size=(n, 16)).astype(np.float32)
     cosines, rows = retrieval.semantic_search(x, y, k, block)
@@ -182,7 +182,7 @@ def test_semantic_search_is_that_of_sentence_transformers(n, queries, k, block):
 
 @pytest.mark.parametrize("n, pairs, block", [(40, 15, 7), (90, 4005, 2048), (90, 400, 1), (5, 100, 2)])
 def test_paraphrase_mining_is_that_of_sentence_transformers(n, pairs, block):
-    util = pytest.importorskip("sentence_transformers.util", reason="pip install 'sentnb[sentence-transformers]'")
+    util = pytest.importorskip("sentence_transformers.util", reason="sentence-transformers is an extra")
     x = np.random.default_rng(n).normal(size=(n, 16)).astype(np.float32)
     cosines, rows = paraphrase_mining(x, pairs, block=block)
     unit = torch.nn.functional.normalize(torch.from_numpy(x), dim=1)

@@ -1,5 +1,6 @@
 """The contract, by objectives and encoders that the library does not have: images, vectors that were computed
-before, two tasks in turn; and by scored pairs and labels. Each is killed and resumed bit for bit, and two processes are one."""
+before, two tasks in turn; and by scored pairs and labels. Each is killed and resumed bit for bit, and two
+processes are one."""
 import dataclasses
 import json
 import signal

@@ -53,12 +53,21 @@ def read_points(
 # %% ../../nbs/api/1_figures/6_redrawing.ipynb #1155cd68
 KINDS = ("curves", "by_category", "before_after")
 
-def _looks(names: Sequence[str]) -> dict[str, tuple[str, str]]: # name -> marker, colour; a known name has its own
+def _looks(names: Sequence[str]) -> dict[str, tuple[str, str]]: # name -> marker, colour
+    "A name that the project knows has its own."
     known = {**FAMILY_COLOURS, **COLOURS, **LANGUAGE_COLOURS}
     looks = {name: LOOKS[i % len(LOOKS)] for i, name in enumerate(names)}
     return {name: (LANGUAGE_MARKERS.get(name, "o"), known[name]) if name in known else look
             for name, look in looks.items()}
 
+def _as_curves(ax: Axes, lines: dict, places: list, names: Mapping, options: dict) -> None:
+    "Numbers stand where they are on the axis, names one after the other."
+    if not any(isinstance(place, str) for place in places): return curves(ax, lines, **options)
+    curves(ax, {name: {places.index(place): point for place, point in line.items()}
+                for name, line in lines.items()}, **options)
+    ax.set(xticks=range(len(places)), xticklabels=[names.get(place, place) for place in places])
+
+# %% ../../nbs/api/1_figures/6_redrawing.ipynb #5f9dc270
 def redraw(
     path: str|Path, # of the csv beside the figure
     series: str, along: str, # its columns, as in `read_points`
@@ -72,7 +81,7 @@ def redraw(
 ) -> Axes:
     """Draw a saved figure's numbers again, as one panel with the project's colours.
 
-    >>> ax = redraw(run/"leapfrog.csv", "column", "row", keep=dict(column=["en", "de"]), figsize=(3.3, 2.4))"""
+    >>> ax = redraw(run/"leapfrog.csv", "column", "row", keep=dict(column=["en", "de"]))"""
     if kind not in KINDS: raise ValueError(f"kind={kind!r}: expected one of {', '.join(KINDS)}")
     points, names = read_points(path, series, along, keep, value), names or {}
     if ax is None: ax = plt.subplots(figsize=figsize)[1]
@@ -88,10 +97,3 @@ def redraw(
         ax.set_xticklabels([names.get(place, place) for place in places])
     else: _as_curves(ax, lines, places, names, dict(colours=colours, markers=markers) | options)
     return ax
-
-def _as_curves(ax: Axes, lines: dict, places: list, names: Mapping, options: dict) -> None:
-    "Numbers stand where they are on the axis, names one after the other."
-    if not any(isinstance(place, str) for place in places): return curves(ax, lines, **options)
-    curves(ax, {name: {places.index(place): point for place, point in line.items()}
-                for name, line in lines.items()}, **options)
-    ax.set(xticks=range(len(places)), xticklabels=[names.get(place, place) for place in places])

@@ -41,10 +41,12 @@ class _Known(TextObjective):
     def check(self, examples: Sequence[Any], batch_size: int):
         for i, example in enumerate(examples):
             if isinstance(example, (tuple, list)) and self.is_right(example): continue
-            raise ValueError(f"examples[{i}] is {example!r:.80}; {type(self).__name__} takes {self.expected}")
+            raise ValueError(f"examples[{i}] is {example!r:.80}; "
+                             f"{type(self).__name__} takes {self.expected}")
         super().check([self.texts_of(example) for example in examples], batch_size)
 
-    def both(self, encoder: Any, batch: Batch) -> tuple[Tensor, tuple]: # vectors; of all processes a, b and known
+    def both(self, encoder: Any, batch: Batch) -> tuple[Tensor, tuple]:
+        "The vectors; and of all processes a, b and what is known."
         *tensors, known = batch.tensors
         vectors = embed(encoder, tensors)
         a, b = (gather(view) for view in vectors.chunk(batch.num_views))
