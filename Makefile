@@ -23,7 +23,7 @@ SYSTEM := libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0 fonts-noto-core f
 ALL         = $(basename $(notdir $(sort $(wildcard nbs/[0-9]*.ipynb))))
 # the report last: it joins what the others left
 EXPERIMENTS = $(filter-out 90_report,$(ALL)) $(filter 90_report,$(ALL))
-LIBRARY     = $(sort $(shell find nbs/api -name "*.ipynb" -not -path "*/.ipynb_checkpoints/*")) $(wildcard nbs/index.ipynb)
+LIBRARY     = $(sort $(shell find nbs/api -name "*.ipynb" -not -path "*/.ipynb_checkpoints/*")) $(wildcard nbs/index.ipynb nbs/howto/*.ipynb)
 
 # uv does not read pip's variables: hand it those that say where packages come from.
 UV_ENV   := $(if $(PIP_CERT),SSL_CERT_FILE="$(PIP_CERT)") $(if $(PIP_FIND_LINKS),,UV_TORCH_BACKEND=auto)

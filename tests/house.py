@@ -61,7 +61,8 @@ def experiments(root: Path) -> list[Path]: return sorted((root/"nbs").glob("[0-9
 
 def parts(root: Path) -> dict[str, list[Code]]:
     "The code of the library, of the experiments and of the tests."
-    notebooks = dict(library=[*sorted((root/"nbs"/"api").rglob("*.ipynb")), root/"nbs"/"index.ipynb"],
+    notebooks = dict(library=[*sorted((root/"nbs"/"api").rglob("*.ipynb")), root/"nbs"/"index.ipynb",
+                              *sorted((root/"nbs"/"howto").glob("*.ipynb"))],
                      experiments=experiments(root), tests=sorted((root/"tests").rglob("*.py")))
     return {part: [code for path in paths if ".ipynb_checkpoints" not in path.parts for code in code_of(path)]
             for part, paths in notebooks.items()}

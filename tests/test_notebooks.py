@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
 LIBRARY = sorted(path for path in (ROOT/"nbs"/"api").rglob("*.ipynb")
                  if ".ipynb_checkpoints" not in path.parts) # Lab's, made of each notebook that is opened
-OTHERS = sorted(set((ROOT/"nbs").glob("*.ipynb")) - set(EXPERIMENTS))
+OTHERS = sorted({*(ROOT/"nbs").glob("*.ipynb"), *(ROOT/"nbs"/"howto").glob("*.ipynb")} - {*EXPERIMENTS})
 ALL = EXPERIMENTS + LIBRARY + OTHERS
 LARGEST = 400_000 # bytes of outputs a notebook
 EMPTY = "saved by another Jupyter than `make lab`'s? type: make clean-notebooks"

@@ -3,9 +3,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from sentnb.corpora import Microworld
 from sentnb.evaluation import retrieval
+from sentnb.evaluation.nearest import paraphrase_mining
 from sentnb.evaluation.retrieval import Collection
 
 pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is a requirement of settings.ini: install it")
@@ -163,3 +165,35 @@ def test_collections_of_the_mirror(hub):
                                (("retrieval/xquad",), "language=None"),
                                (("retrieval/xquad", "en", "nl"), "language='nl'")):
         with pytest.raises(ValueError, match=message): retrieval.collection(*arguments)
+
+
+# --- vectors that one has ---
+
+@pytest.mark.parametrize("n, queries, k, block", [(41, 7, 5, 3), (300, 40, 300, 128), (3, 2, 10, 4096)])
+def test_semantic_search_is_that_of_sentence_transformers(n, queries, k, block):
+    util = pytest.importorskip("sentence_transformers.util", reason="sentence-transformers is an extra")
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=(queries, 16)).astype(np.float32), rng.normal(size=(n, 16)).astype(np.float32)
+    cosines, rows = retrieval.semantic_search(x, y, k, block)
+    for own, values, theirs in zip(rows, cosines, util.semantic_search(x, y, top_k=k)):
+        assert own.tolist() == [hit["corpus_id"] for hit in theirs]
+        np.testing.assert_allclose(values, [hit["score"] for hit in theirs], atol=1e-6)
+
+
+@pytest.mark.parametrize("n, pairs, block", [(40, 15, 7), (90, 4005, 2048), (90, 400, 1), (5, 100, 2)])
+def test_paraphrase_mining_is_that_of_sentence_transformers(n, pairs, block):
+    util = pytest.importorskip("sentence_transformers.util", reason="sentence-transformers is an extra")
+    x = np.random.default_rng(n).normal(size=(n, 16)).astype(np.float32)
+    cosines, rows = paraphrase_mining(x, pairs, block=block)
+    unit = torch.nn.functional.normalize(torch.from_numpy(x), dim=1)
+    theirs = util.paraphrase_mining_embeddings(unit, top_k=n, max_pairs=n*n)[:pairs]
+    assert rows.tolist() == [sorted(pair) for _, *pair in theirs]
+    np.testing.assert_allclose(cosines, [score for score, *_ in theirs], atol=1e-6)
+
+
+def test_paraphrases_that_are_equal_come_in_their_order():
+    x = np.eye(4)[[0, 1, 0, 2, 0, 1]]
+    for block in (1, 2, 6):
+        cosines, rows = paraphrase_mining(x, pairs=3, threshold=.5, block=block)
+        assert rows.tolist() == [[0, 2], [0, 4], [1, 5]] and (cosines == 1).all()
+        assert len(paraphrase_mining(x, threshold=.5, block=block)[0]) == 4

@@ -1,5 +1,6 @@
 """The contract, by objectives and encoders that the library does not have: images, vectors that were computed
-before, two tasks in turn. Each is killed and resumed bit for bit, and two processes are one."""
+before, two tasks in turn; and by scored pairs and labels. Each is killed and resumed bit for bit, and two
+processes are one."""
 import dataclasses
 import json
 import signal
@@ -15,12 +16,17 @@ from training_runs import (TEXTS, Death, as_rank, both_finish, finish, kept, pla
 from sentnb.encoders.base import check_encoder
 from sentnb.losses import info_nce
 from sentnb.losses.contrastive import gather
-from sentnb.training import Batch, Branch, InfoNCE, Objective, Perturbed, Stage, Task
+from sentnb.training import (
+    Batch, Branch, CoSENT, CosineRegression, InfoNCE, Objective, Perturbed, Stage, SupCon, Task)
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (24, 16, 48), dtype=np.uint8)
 LABELS = RNG.integers(0, 3, 24)
 VECTORS = RNG.normal(size=(24, 12)).astype(np.float32)
+SCORED = [(a, b, float(score)) for a, b, score in zip(TEXTS[::2], TEXTS[1::2], RNG.uniform(size=24))]
+LABELLED = [(text, int(label)) for text, label in zip(TEXTS, LABELS)]
+KNOWN = dict(regression=(SCORED, CosineRegression()), ranking=(SCORED, CoSENT()),
+             labels=(LABELLED, SupCon(Perturbed("word_shuffle"))))
 
 
 class Own(nn.Module):
@@ -104,6 +110,7 @@ def case(name, dropout): # an encoder, and a stage that trains it
         stage = Stage("images", list(IMAGES), Brightness(), steps=6, accumulate=2, **options)
         return ImageEncoder(dropout), stage
     if name == "lens": return Lens(dropout), Stage("lens", VECTORS, Labels(LABELS), steps=6, **options)
+    if name in KNOWN: return tiny(dropout=dropout), Stage(name, *KNOWN[name], steps=6, **options)
     text = Task(TEXTS, InfoNCE(Perturbed("word_shuffle")), **(options | dict(learning_rate=.02)))
     pictures = Task(IMAGES, Labels(LABELS), **options)
     weighed = dataclasses.replace(pictures, learning_rate=.02, weight=.3)
@@ -111,7 +118,7 @@ def case(name, dropout): # an encoder, and a stage that trains it
     return tiny(dropout=dropout), Stage("both", tasks=[weighed, text], steps=4, order="together")
 
 
-CASES = ["images", "lens", "in turn", "together"]
+CASES = ["images", "lens", "in turn", "together", *KNOWN]
 
 
 def run_and_keep(name, folder, moment=None, workers=0):

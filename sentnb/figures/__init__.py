@@ -6,7 +6,7 @@
 __all__ = ['COLOURS', 'FAMILY_COLOURS', 'LANGUAGE_COLOURS', 'LANGUAGE_MARKERS', 'LOOKS', 'PAPER_STYLE', 'STYLE', 'colour_of',
            'use_style', 'plotted', 'save', 'curves', 'direct_labels', 'legend_beside', 'line_with_band', 'log_ticks',
            'reference_lines', 'spread', 'before_after', 'boxes', 'by_category', 'language_scatter', 'paper_beside',
-           'patch_boxes', 'points_of', 'strip_figure']
+           'patch_boxes', 'points_of', 'strip_figure', 'read_points', 'redraw']
 
 # %% ../../nbs/api/1_figures/0_figures.ipynb #792cbccd
 from .style import (
@@ -18,9 +18,11 @@ from .curves import (
 from .kinds import (
     before_after, boxes, by_category, language_scatter, paper_beside, patch_boxes, points_of)
 from .strips import strip_figure
+from .redrawing import read_points, redraw
 
 _all_ = [
     "COLOURS", "FAMILY_COLOURS", "LANGUAGE_COLOURS", "LANGUAGE_MARKERS", "LOOKS", "PAPER_STYLE", "STYLE",
     "colour_of", "use_style", "plotted", "save", "curves", "direct_labels", "legend_beside",
     "line_with_band", "log_ticks", "reference_lines", "spread", "before_after", "boxes", "by_category",
-    "language_scatter", "paper_beside", "patch_boxes", "points_of", "strip_figure"]
+    "language_scatter", "paper_beside", "patch_boxes", "points_of", "strip_figure", "read_points",
+    "redraw"]

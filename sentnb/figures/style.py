@@ -7,6 +7,8 @@ __all__ = ['STYLE', 'FAMILY_COLOURS', 'LANGUAGE_COLOURS', 'LANGUAGE_MARKERS', 'C
            'colour_of']
 
 # %% ../../nbs/api/1_figures/1_style.ipynb #eddf6c59
+from collections.abc import Mapping
+from typing import Any
 import matplotlib as mpl
 from ..core import LANGUAGES
 
@@ -23,10 +25,13 @@ STYLE = {
     "svg.fonttype": "path", "svg.hashsalt": "sentnb", "pdf.fonttype": 42, "image.cmap": "cividis",
 }
 
-def use_style() -> None:
+def use_style(
+    changes: Mapping[str, Any]|None=None, # of rcParams, on top: the size and font of your journal
+) -> None:
     "matplotlib's defaults with the look of this project on top, whatever a matplotlibrc says."
     mpl.rcdefaults()
     mpl.rcParams.update(STYLE, **{"axes.prop_cycle": mpl.cycler(color=FAMILY_COLOURS.values())})
+    mpl.rcParams.update(changes or {})
 
 # %% ../../nbs/api/1_figures/1_style.ipynb #32ac604b
 FAMILY_COLOURS = dict(Germanic="#1345eb", Romance="#d26b11", Slavic="#1c9986", Sinitic="#a2329c")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['info_nce', 'simcse', 'vector_distance', 'masked_patch_loss', 'masked_token_loss', 'attention_mutual_information',
            'attention_tiles', 'draw_cells', 'joint_cells', 'log_correlation', 'nt_xent', 'positive_attraction',
-           'contrastive_tension', 'self_contrast', 'decorrelation']
+           'contrastive_tension', 'self_contrast', 'decorrelation', 'cosine_regression', 'cosent', 'sup_con']
 
 # %% ../../nbs/api/1_losses/0_losses.ipynb #78b219ed
 from .attention import (
@@ -15,7 +15,9 @@ from .distillation import vector_distance
 from .reconstruction import masked_patch_loss, masked_token_loss
 from .siamese import (
     contrastive_tension, decorrelation, nt_xent, positive_attraction, self_contrast)
+from .supervised import cosent, cosine_regression, sup_con
 
 _all_ = ["info_nce", "simcse", "vector_distance", "masked_patch_loss", "masked_token_loss",
          "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells", "log_correlation",
-         "nt_xent", "positive_attraction", "contrastive_tension", "self_contrast", "decorrelation"]
+         "nt_xent", "positive_attraction", "contrastive_tension", "self_contrast", "decorrelation",
+         "cosine_regression", "cosent", "sup_con"]

@@ -5,22 +5,23 @@
 # %% auto #0
 __all__ = ['Draws', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'ImageViews', 'Batch', 'Objective', 'TextObjective',
            'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse', 'Momentum',
-           'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'batch_indices', 'fit', 'learning_rate_at',
-           'Branch', 'TimeIsUp', 'average_weights']
+           'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'fit',
+           'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon']
 
 # %% ../../nbs/api/3_training/0_training.ipynb #0074c451
 from .views import Draws, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
 from .objectives import Batch, Objective, TextObjective, InfoNCE, Distillation, Masked
 from .momentum import MomentumEncoder, Queue
 from .simcse import AMI, SimCSE, micse, Momentum, ContrastiveTension, MirrorBERT, SCD
-from .stages import Stage, Task
+from .stages import Stage, Task, epochs
 from .batches import batch_indices
 from .loop import fit, learning_rate_at
 from .branches import Branch, TimeIsUp, average_weights
+from .supervised import CosineRegression, CoSENT, SupCon
 
 _all_ = [
     "Draws", "View", "Pairs", "Same", "Single", "Spans", "Perturbed", "ImageViews",
     "Batch", "Objective", "TextObjective", "InfoNCE", "Distillation", "Masked",
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
-    "SCD", "Stage", "Task", "batch_indices", "fit", "learning_rate_at", "Branch", "TimeIsUp",
-    "average_weights"]
+    "SCD", "Stage", "Task", "epochs", "batch_indices", "fit", "learning_rate_at", "Branch", "TimeIsUp",
+    "average_weights", "CosineRegression", "CoSENT", "SupCon"]

@@ -1,0 +1,91 @@
+"losses.supervised: parity with sentence-transformers, what makes each the loss it is, and gradients."
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings, strategies as st
+
+from sentnb.losses import cosent, cosine_regression, sup_con
+
+few = settings(max_examples=30, deadline=None, derandomize=True)
+batches = given(n=st.integers(2, 9), d=st.integers(2, 12), seed=st.integers(0, 2**31))
+
+
+def draw(seed, n, d): # two views, scores with ties, labels
+    rng = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(2, n, d, generator=rng, dtype=torch.float64)
+    return a, b, torch.randint(0, 6, (n,), generator=rng)/5, torch.randint(0, 3, (n,), generator=rng)
+
+
+class Given(torch.nn.Module):
+    "Stands for their model: its texts are their vectors."
+    def forward(self, features): return features
+
+
+def theirs(name, a, b, scores, **options):
+    library = pytest.importorskip("sentence_transformers", reason="it is an extra, sentence-transformers")
+    from sentence_transformers import losses
+    model = library.SentenceTransformer(modules=[Given()], device="cpu")
+    vectors = [dict(sentence_embedding=x) for x in (a, b)]
+    return getattr(losses, name)(model, **options)(vectors, scores)
+
+
+@pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers.losses':DeprecationWarning")
+@pytest.mark.parametrize("name, ours, options", [
+    ("CosineSimilarityLoss", cosine_regression, {}), ("CoSENTLoss", cosent, {}),
+    ("CoSENTLoss", lambda a, b, scores: cosent(a, b, scores, temperature=.2), dict(scale=5.))])
+def test_the_value_and_the_gradient_of_sentence_transformers(name, ours, options):
+    for seed, (n, d) in enumerate(((2, 3), (7, 5), (32, 16))):
+        a, b, scores, _ = draw(seed, n, d)
+        a, b = a.float(), b.float()
+        both = []
+        for loss in (ours, lambda *batch: theirs(name, *batch, **options)):
+            x, y = a.clone().requires_grad_(), b.clone().requires_grad_()
+            value = loss(x, y, scores)
+            value.backward()
+            both.append((value.detach(), x.grad, y.grad))
+        for mine, other in zip(*both): torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+
+
+@few
+@batches
+def test_the_order_alone_decides(n, d, seed):
+    a, b, scores, _ = draw(seed, n, d)
+    loss = cosent(a, b, scores)
+    torch.testing.assert_close(cosent(a, b, scores**3 - 7), loss)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(cosent(a[order], b[order], scores[order]), loss)
+    torch.testing.assert_close(cosent(3*a, b/2, scores), loss)
+    right, wrong = (cosent(a, b, sign*F.cosine_similarity(a, b)) for sign in (1, -1))
+    assert right <= wrong
+
+
+@few
+@batches
+def test_labels_and_their_names(n, d, seed):
+    a, b, _, labels = draw(seed, n, d)
+    torch.testing.assert_close(sup_con(a, b, labels), sup_con(b, a, 7 - 2*labels))
+    places = F.one_hot(labels, max(d, 3)).double()
+    assert sup_con(places, places, labels) <= sup_con(places, places, labels.roll(1)) + 1e-9
+
+
+@pytest.mark.parametrize("loss", [cosine_regression, cosent,
+                                  lambda a, b, scores: sup_con(a, b, (5*scores).int())])
+def test_gradients(loss):
+    a, b, scores, _ = draw(0, 6, 4)
+    a, b = a.requires_grad_(), b.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, y: loss(x, y, scores), (a, b))
+
+
+def test_a_batch_that_teaches_nothing_gives_zeros_and_no_nan():
+    a, b, _, _ = draw(0, 4, 3)
+    a.requires_grad_()
+    cosent(a, b, torch.full((4,), .5)).backward()
+    assert not a.grad.any()
+
+
+def test_half_precision_is_computed_in_float32():
+    a, b, scores, labels = draw(0, 6, 4)
+    for loss, known in ((cosine_regression, scores), (cosent, scores), (sup_con, labels)):
+        assert loss(a.bfloat16(), b.bfloat16(), known).dtype == torch.float32
+        broken = b.index_fill(0, torch.tensor(2), torch.nan)
+        with pytest.raises(FloatingPointError, match="b, row 2"): loss(a, broken, known)
