@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np, pytest
 from hypothesis import example, given, settings, strategies as st
 from sentnb.core import project_root
-from sentnb.renderer import (FontMissing, FontWarning, GlyphsMissing, RenderConfig, Strips, TextRenderer, clean,
-                             find_fonts, split_characters, split_words, versions)
+from sentnb.renderer import (
+    FontMissing, FontWarning, GlyphsMissing, RenderConfig, Strips, TextRenderer, clean, find_fonts,
+    split_characters, split_words, versions)
 from sentnb.renderer.fonts import OPTIONAL_FONTS, REQUIRED_FONTS
 from sentnb.renderer.pen import Pen
 
