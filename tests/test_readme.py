@@ -1,14 +1,17 @@
 """Every command block of README.md: Python is run, and so is what is quick; what takes long is checked."""
+import csv
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sentnb import experiments
 from sentnb.core import PROFILES
+from sentnb.results import told
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT/"README.md").read_text(encoding="utf-8")
@@ -23,6 +26,20 @@ def test_kinds_of_blocks():
     assert len(PYTHON) >= 3 and len(COMMANDS) >= 5
     first = [code.strip() for kind, code in BLOCKS[:2]]
     assert first == ["make leapfrog", "make test"], "the two commands come first"
+
+
+def test_results_are_those_of_the_runs():
+    "Each number of the first tables; the verdicts as they stand in the runs at small."
+    rows = [line for line in README.splitlines() if "<!--" in line]
+    assert len(rows) >= 5
+    for row in rows: assert told.check(row, None) == [], row
+    verdicts = Counter()
+    for path in (ROOT/"figures").glob("*/small/claims.csv"):
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            verdicts[row["claim"].partition("-")[0], row["verdict"].split()[0]] += 1
+    for paper in {paper for paper, _ in verdicts}:
+        counts = [verdicts[paper, verdict] for verdict in ("holds", "fails", "inconclusive")]
+        assert f"| `{paper}` | {sum(counts)} | {' | '.join(map(str, counts))} |" in README
 
 
 def test_python_blocks(python):
