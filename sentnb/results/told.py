@@ -69,7 +69,8 @@ def _plotted(folder: Path, source: str, where: str) -> list[Told]:
         raise ValueError(f"{name}.csv of {where} has no column {unknown}; there are {', '.join(rows)}")
     for key, value in wanted.items(): rows = rows[rows[key] == value]
     if len(rows) != 1: raise ValueError(f"{name}.csv of {where}: {len(rows)} rows with {conditions}")
-    return [(float(rows[column].iloc[0]), None, None)]
+    def number(name): return float(rows[name].iloc[0]) if name in rows and rows[name].iloc[0] else None
+    return [(number(column), *(number(name) if column == "value" else None for name in ("low", "high")))]
 
 # %% ../../nbs/api/1_results/8_told.ipynb #2de46718
 def small_run(
