@@ -41,7 +41,7 @@ leapfrog: setup ## the main job in minutes, offline: learn English from other la
 	@$(BIN)/sentnb run 05_leapfrog -p demo
 
 test: setup ## all tests (with SENTNB_HUB set to a mirror of the public data: those on real text too)
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lab: setup ## JupyterLab, at the tour; it saves what you write, and no outputs (those go to lab/)
 	@JUPYTER_CONFIG_PATH="$(CURDIR)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \

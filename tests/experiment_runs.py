@@ -1,0 +1,82 @@
+"What the tests of the experiments share: the command as a user types it, and what a run must leave."
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+
+from sentnb import results
+
+ROOT = Path(__file__).resolve().parent.parent
+EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
+COLUMNS = {"table", "row", "column", "value", "low", "high", "n_seeds"}
+EVIDENCE = {"settings", "seed", "commit", "dirty", "versions", "fonts", "data", "hardware"}
+
+
+def keys(value) -> set[str]:
+    "All the keys of nested dictionaries."
+    if not isinstance(value, dict): return set()
+    return set().union(*[{key} | keys(inner) for key, inner in value.items()])
+
+
+def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+    "The command in a process of its own, as a user types it."
+    return subprocess.run([sys.executable, "-m", "sentnb.experiments", *arguments], cwd=ROOT,
+                          env={**os.environ, **env}, capture_output=True, text=True)
+
+
+def written(folder: Path) -> dict[Path, int]:
+    "When each file below was written."
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+
+
+def check_record(folder: Path):
+    "The evidence of a demo, and that its numbers are numbers."
+    record = results.load_run(folder)
+    assert record.details["profile"] == "demo"
+    assert EVIDENCE <= keys(record.details), f"run.json lacks {EVIDENCE - keys(record.details)}"
+    numbers = record.numbers
+    assert len(numbers) and COLUMNS <= set(numbers.columns)
+    assert all(math.isfinite(float(value)) for value in numbers["value"])
+
+
+def check_figures(folder: Path):
+    "Each figure in three formats, with its data."
+    pictures = {picture.stem for picture in folder.glob("*.svg")}
+    assert pictures, "no figure"
+    for name in pictures:
+        for picture in (f"{name}.png", f"{name}.pdf"): assert (folder/picture).stat().st_size > 0, picture
+        assert list(folder.glob(f"{name}.csv")) or list(folder.glob(f"{name}.*.csv")), f"the data of {name}"
+
+
+def code_cells(path: Path) -> list:
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+def check_demo(path: Path, figures: Path):
+    "Run an experiment at demo, and look at what it says and leaves."
+    before = written(ROOT/"figures")
+    done = sentnb("run", path.stem, "-p", "demo", "--quiet", SENTNB_FIGURES=str(figures), HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    folder = figures/path.stem/"demo"
+    for name in (f"{path.stem}.ipynb", "numbers.csv", ".png"):
+        assert name in done.stdout, "it says where the results are"
+    check_record(folder)
+    check_figures(folder)
+
+    executed = folder/f"{path.stem}.ipynb"
+    assert all(cell.execution_count for cell in code_cells(executed) if cell.source.strip())
+    assert str(ROOT) not in executed.read_text(encoding="utf-8")
+    assert not list(figures.rglob("*.unfinished.ipynb"))
+    assert before == written(ROOT/"figures"), "SENTNB_FIGURES alone is written"
+
+
+def check_again(name: str, figures: Path, elsewhere: Path):
+    "The same command once more gives the same bytes."
+    first = figures/name/"demo"/"numbers.csv"
+    assert first.is_file(), "the demo of it did not run, or failed"
+    done = sentnb("run", name, "-p", "demo", "--quiet", SENTNB_FIGURES=str(elsewhere), HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    assert (elsewhere/name/"demo"/"numbers.csv").read_bytes() == first.read_bytes()

@@ -1,0 +1,20 @@
+"""Each of the papers' experiments at demo, as a user runs it."""
+from pathlib import Path
+
+import pytest
+from experiment_runs import EXPERIMENTS, check_again, check_demo
+
+
+HERE = [path for path in EXPERIMENTS if path.stem < "20"]
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory) -> Path: return tmp_path_factory.mktemp("figures")
+
+
+@pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
+def test_demo(path, figures): check_demo(path, figures)
+
+
+def test_the_same_command_gives_the_same_numbers(figures, tmp_path):
+    check_again("05_leapfrog", figures, tmp_path)
