@@ -1212,6 +1212,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                             'sentnb/experiments/commands.py'),
                                              'sentnb.experiments.commands._list': ( 'api/5_experiments/commands.html#_list',
                                                                                     'sentnb/experiments/commands.py'),
+                                             'sentnb.experiments.commands._of_an_extra': ( 'api/5_experiments/commands.html#_of_an_extra',
+                                                                                           'sentnb/experiments/commands.py'),
                                              'sentnb.experiments.commands._render': ( 'api/5_experiments/commands.html#_render',
                                                                                       'sentnb/experiments/commands.py'),
                                              'sentnb.experiments.commands._run': ( 'api/5_experiments/commands.html#_run',

@@ -153,6 +153,12 @@ def _render(arguments: argparse.Namespace) -> None:
                               family=arguments.family, fonts="noto" if arguments.noto else ())
     print(f"{arguments.output}: {patches} patches")
 
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #4ad0c2e7
+def _of_an_extra(error: Exception) -> str:
+    "What to install, where a package is missing that only running needs."
+    if getattr(error, "name", None) not in ("papermill", "nbformat", "nbclient", "jupyter_client"): return ""
+    return ". Experiments run through papermill: pip install 'sentnb[notebooks]'"
+
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #bc4c4761
 def main(
     argv: Sequence[str]|None=None, # the arguments; those of the process if None
@@ -174,7 +180,7 @@ def main(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # what Python would flush at its end
         return 141   # as of a command that SIGPIPE has stopped
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"sentnb: {error}", file=sys.stderr)
+        print(f"sentnb: {error}{_of_an_extra(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sentnb: stopped", file=sys.stderr)

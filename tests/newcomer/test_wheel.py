@@ -92,6 +92,14 @@ def test_what_needs_the_checkout_says_so(installed, command):
     assert "the experiments" in ran.stderr and "clone" in ran.stderr and "SENTNB_ROOT" in ran.stderr
 
 
+def test_without_papermill_it_says_what_to_install(installed):
+    programs, empty = installed
+    code = ("import sys; sys.modules['papermill'] = None\n"
+            "from sentnb.experiments import main; sys.exit(main(['run', '05_leapfrog', '-P', 'seeds=1']))")
+    ran = call(programs/"python", "-c", code, cwd=empty, SENTNB_ROOT=str(ROOT))
+    assert ran.returncode == 2 and "pip install 'sentnb[notebooks]'" in ran.stderr, ran.stderr
+
+
 def test_the_command_line_encodes(installed, tmp_path):
     programs, empty = installed
     (tmp_path/"texts.txt").write_text("one\ntwo\n")
