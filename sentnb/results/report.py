@@ -190,13 +190,14 @@ def own_numbers(
 def discussions(
     texts: Sequence[str], # the Markdown cells of a notebook
 ) -> dict[str, str]: # claim -> its paragraph, without Markdown's marks
-    "The paragraphs that begin with a claim in bold; ValueError if a claim has two."
+    "The paragraphs that begin with a claim in bold, or with two; ValueError if a claim has two paragraphs."
     paragraphs: dict[str, str] = {}
     for paragraph in (part.strip() for text in texts for part in re.split(r"\n\s*\n", text)):
         paragraph = re.sub(r"<!--.*?-->", "", paragraph, flags=re.S)  # the sources of its numbers
-        if not (match := re.match(r"\*\*([a-z]+-\d+)\*\*", paragraph)): continue
-        if match[1] in paragraphs:
-            raise ValueError(f"claim {match[1]} is discussed twice: put it into one paragraph")
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
-        paragraphs[match[1]] = re.sub(r"\s+", " ", re.sub(r"\*\*|`", "", plain))
+        match = re.match(r"\*\*([a-z]+-\d+)\*\*(?: and \*\*([a-z]+-\d+)\*\*)?", paragraph)
+        for name in filter(None, match.groups() if match else ()):
+            if name in paragraphs:
+                raise ValueError(f"claim {name} is discussed twice: put it into one paragraph")
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
+            paragraphs[name] = re.sub(r"\s+", " ", re.sub(r"\*\*|`", "", plain))
     return paragraphs
