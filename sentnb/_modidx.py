@@ -1348,7 +1348,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                   'sentnb/figures/curves.py'),
                                        'sentnb.figures.curves.spread': ('api/1_figures/curves.html#spread', 'sentnb/figures/curves.py')},
             'sentnb.figures.kinds': { 'sentnb.figures.kinds._bare': ('api/1_figures/kinds.html#_bare', 'sentnb/figures/kinds.py'),
-                                      'sentnb.figures.kinds._bounded': ('api/1_figures/kinds.html#_bounded', 'sentnb/figures/kinds.py'),
                                       'sentnb.figures.kinds._colour': ('api/1_figures/kinds.html#_colour', 'sentnb/figures/kinds.py'),
                                       'sentnb.figures.kinds.before_after': ( 'api/1_figures/kinds.html#before_after',
                                                                              'sentnb/figures/kinds.py'),

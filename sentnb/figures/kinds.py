@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from ..core import LANGUAGES
+from .curves import _bounded
 from .style import COLOURS, LANGUAGE_MARKERS, LOOKS, colour_of
 
 # %% ../../nbs/api/1_figures/4_kinds.ipynb #57f8c495
@@ -24,11 +25,6 @@ def points_of(
     "The points of one column, by the names that a figure shows."
     named = {name: [of] if isinstance(of, str) else of for name, of in rows.items()}
     return {name: [points.get((row, column)) for row in of] for name, of in named.items()}
-
-def _bounded(point: Any) -> tuple[float, float, float]: # value, low, high; NaN where there is none
-    if point is None: return (np.nan,)*3
-    value, *bounds = np.atleast_1d(np.array(point, dtype=float))
-    return (value, *bounds) if bounds else (value, np.nan, np.nan)
 
 def _colour(colours: Any, name: str) -> str:
     "One colour for all, or that of a name; a name that has none is black."

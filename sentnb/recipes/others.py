@@ -6,7 +6,7 @@
 __all__ = ['OTHERS', 'Other', 'unpacked', 'other_checkpoint', 'Prompted', 'other_encoder']
 
 # %% ../../nbs/api/4_recipes/6_others.ipynb #b2c07d03
-import shutil, tempfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ..core import cache_dir, file_sha256
 from ..corpora import hub_dir
 from ..encoders import TextEncoder
 from ..encoders.base import SentenceEncoder
+from ..encoders.checkpoints import writing_folder
 from .start import packaged
 
 # %% ../../nbs/api/4_recipes/6_others.ipynb #b2c07d05
@@ -51,12 +52,9 @@ def unpacked(
     whole = {name: values for name, values in tensors.items() if not name.endswith((".q", ".d"))}
     whole |= {name[:-2]: _weights(values, tensors[f"{name[:-2]}.d"])
               for name, values in tensors.items() if name.endswith(".q")}
-    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
-        made = Path(temporary)/"model"
-        made.mkdir()
+    with writing_folder(target, ours=lambda folder: True) as made:
         save_file(whole, made/"model.safetensors", metadata=dict(format="pt"))
         for file in Path(folder).glob("*.json"): shutil.copyfile(file, made/file.name)
-        made.rename(target)
     return target
 
 # %% ../../nbs/api/4_recipes/6_others.ipynb #b2c07d10
