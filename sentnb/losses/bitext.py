@@ -46,7 +46,7 @@ def max_hinge(
     margin: float=0.2, # by which the right pair has to win, in cosines
     gathered: bool=False, # take the rows of all processes (`gather`)
 ) -> Tensor: # scalar, 0 or more; float32, or float64 where an argument is
-    """What the hardest negative of each direction lacks to be a margin below the right pair, summed over the batch.
+    """What the hardest negative of each direction lacks to be a margin below the right pair, summed.
 
     VSE++ (Faghri et al. 2018), Eq. 6, with which Contextual Lensing ranks. A sum: a larger batch has a larger
     loss. Errors as `losses.checks.vectors`, and on fewer than 2 rows.

@@ -99,11 +99,11 @@ def sup_con(
     b: Tensor, # float [n, d], the other, row by row
     labels: Tensor, # int [n], the same number for the same label
     temperature: float=0.07, # tau; the paper's
-    variant: str="supcon", # "simclr": one's own other view alone is right; "paper_eq4", "released": see above
+    variant: str="supcon", # "simclr": one's own other view alone; "paper_eq4", "released": see above
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """Cross-entropy of finding the texts of one's own label among all 2n - 1 other vectors, mean over them.
 
-    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; VisualCSE, Eq. 4, which is a sum over
+    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; VisualCSE, Eq. 4, a sum over
     the batch, and what its authors released, whose targets are chance where labels repeat. Errors as
     `losses.checks.vectors`, and on fewer than 2 rows.
 
