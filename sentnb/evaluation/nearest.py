@@ -7,11 +7,13 @@ __all__ = ['Nearest', 'UnitRows', 'unit_vectors', 'merge_nearest', 'neighbours',
            'paraphrase_mining']
 
 # %% ../../nbs/api/3_evaluation/4_nearest.ipynb #a8a667f5
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core import progress
+from ..core import progress, replacing
 
 # %% ../../nbs/api/3_evaluation/4_nearest.ipynb #e7a1c05c
 class UnitRows:
@@ -90,35 +92,69 @@ def _pair(x: Any, y: Any, k: int) -> tuple[UnitRows, UnitRows]:
                          "expected from 1 to the smaller number")
     return x, y
 
+def _nothing(n: int) -> Nearest: return np.zeros((n, 0), np.float32), np.zeros((n, 0), np.int64)
+
+class _Kept:
+    "What a search has found so far, in a file; of another search it is not taken."
+    def __init__(self, folder: Any, seconds: float, *asked: int):
+        self.path = folder and Path(folder)/f"neighbours-{'-'.join(map(str, asked))}.npz"
+        self.seconds, self.saved = seconds, time.monotonic()
+
+    def load(self) -> dict: # forward_0, forward_1, backward_0, backward_1; empty where there is nothing
+        if not (self.path and self.path.is_file()): return {}
+        with np.load(self.path, allow_pickle=False) as held: return dict(held)
+
+    def save(self, **parts: list[Nearest]) -> None:
+        if not self.path or time.monotonic() - self.saved < self.seconds: return
+        arrays = {f"{name}_{n}": np.concatenate(column)
+                  for name, part in parts.items() for n, column in enumerate(zip(*part))}
+        with replacing(self.path) as temporary: np.savez(temporary, **arrays)
+        self.saved = time.monotonic()
+
+# %% ../../nbs/api/3_evaluation/4_nearest.ipynb #6435b3b6
 def neighbours(
     x: Any, # [n, d]
     y: Any, # [m, d]
     k: int = 1, # neighbours of each, at most the smaller of n and m
     block: int = 2048, # rows and columns of a tile: memory is block * block numbers
     show_progress: bool|None = None, # as in core.progress
+    keep: str|Path|None = None, # a folder for what was found so far: the same call again goes on from there
+    keep_every: float = 300., # seconds
 ) -> tuple[Nearest, Nearest]: # forward and backward, see below
     """The k nearest by cosine of each x among y, and of each y among x, nearest first. Exact.
 
     Forward: cosines float32 [n, k] and places in y int64 [n, k]; backward: [m, k], and places in x. Beside
-    these it holds one tile, also where x and y are read from disk (`np.load(path, mmap_mode="r")`)."""
+    these it holds one tile, also where x and y are read from disk (`np.load(path, mmap_mode="r")`). A folder
+    to `keep` in is of one x and y: it knows their numbers, not the vectors."""
     if block < 1: raise ValueError(f"block={block}: expected at least 1")
     x, y = _pair(x, y, k)
-    def nothing(rows): return np.zeros((len(rows), 0), np.float32), np.zeros((len(rows), 0), np.int64)
-    starts, columns = range(0, len(x), block), range(0, len(y), block)
-    backward, forward = [nothing(y[j:j + block]) for j in columns], []
-    with progress(show_progress, total=len(starts)*len(columns), desc="neighbours", unit="tile") as bar:
-        for i in starts:
-            rows = x[i:i + block]
-            held = nothing(rows)
-            for number, j in enumerate(columns):
-                tile = rows @ y[j:j + block].T
-                held = merge_nearest(held, tile, j, k)
-                backward[number] = merge_nearest(backward[number], tile.T, i, k)
-                bar.update()
-            forward.append(held)
+    kept, starts, columns = _Kept(keep, keep_every, len(x), len(y), k, block), *(
+        range(0, len(side), block) for side in (x, y))
+    found = kept.load()
+    forward = [(found["forward_0"], found["forward_1"])] if found else []
+    sizes = [min(block, len(y) - j) for j in columns]
+    backward = [tuple(found[f"backward_{n}"][j:j + size] for n in (0, 1)) if found else _nothing(size)
+                for j, size in zip(columns, sizes)]
+    done = -(-len(forward[0][0])//block) if found else 0
+    with progress(show_progress, total=len(starts)*len(columns), initial=done*len(columns), desc="neighbours",
+                  unit="tile") as bar:
+        for i in starts[done:]:
+            forward.append(_row_of_tiles(x[i:i + block], y, i, backward, k, block, bar))
+            kept.save(forward=forward, backward=backward)
     return tuple(tuple(map(np.concatenate, zip(*parts))) for parts in (forward, backward))
 
-# %% ../../nbs/api/3_evaluation/4_nearest.ipynb #066fcdef
+# %% ../../nbs/api/3_evaluation/4_nearest.ipynb #78373aa6
+def _row_of_tiles(rows: np.ndarray, y: UnitRows, first: int, backward: list, k: int, block: int,
+                  bar: Any) -> Nearest:
+    held = _nothing(len(rows))
+    for number, j in enumerate(range(0, len(y), block)):
+        tile = rows @ y[j:j + block].T
+        held = merge_nearest(held, tile, j, k)
+        backward[number] = merge_nearest(backward[number], tile.T, first, k)
+        bar.update()
+    return held
+
+# %% ../../nbs/api/3_evaluation/4_nearest.ipynb #b8ec3153
 def _faiss() -> Any:
     try: import faiss
     except ImportError as error:
@@ -149,7 +185,7 @@ def _filled(index: Any, rows: np.ndarray, k: int, lists: int) -> Nearest:
     index.nprobe = asked
     return cosines, places.astype(np.int64)
 
-# %% ../../nbs/api/3_evaluation/4_nearest.ipynb #4d2a2a95
+# %% ../../nbs/api/3_evaluation/4_nearest.ipynb #94ef5cc6
 def approximate_neighbours(
     x: Any, # [n, d]
     y: Any, # [m, d]
