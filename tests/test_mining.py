@@ -1,4 +1,4 @@
-"evaluation.mining: files in, pairs out, the same bytes after a stop; the inverted file against the exact one."
+"evaluation.mining: files in, pairs out, the same bytes after a stop; the inverted file, beside the exact."
 import numpy as np
 import pytest
 
