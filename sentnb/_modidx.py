@@ -2191,6 +2191,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                               'sentnb.study.Study.note_branches': ('api/study.html#study.note_branches', 'sentnb/study.py'),
                               'sentnb.study.Study.options': ('api/study.html#study.options', 'sentnb/study.py'),
                               'sentnb.study.Study.record': ('api/study.html#study.record', 'sentnb/study.py'),
+                              'sentnb.study.Study.remove': ('api/study.html#study.remove', 'sentnb/study.py'),
                               'sentnb.study.Study.store': ('api/study.html#study.store', 'sentnb/study.py'),
                               'sentnb.study.Study.table': ('api/study.html#study.table', 'sentnb/study.py'),
                               'sentnb.study.Study.training': ('api/study.html#study.training', 'sentnb/study.py'),

@@ -140,8 +140,8 @@ def remove_leftovers(
 def _same_processes(then: int, now: int, folder: Path):
     if then == now: return
     raise ValueError(f"{folder} holds a run that is not over, of {then} process{'es'*(then > 1)}, and here "
-                     f"train {now}: each draws its own dropout. Go on with --processes {then}, choose another "
-                     "output_dir, or resume=False to start anew")
+                     f"train {now}: each draws its own dropout. Go on with --processes {then}, choose "
+                     "another output_dir, or resume=False to start anew")
 
 def _found(file: Path, resume: bool) -> bool: # as the first process sees it
     found = as_first(resume and file.exists())   # it may just have written it: here all wait for it

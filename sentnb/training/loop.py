@@ -96,6 +96,7 @@ def take(self: Steps,
         for k in turn: self.stage.tasks[k].objective.after_step(self.encoder, self.states[k])
     self.unread.append((step, list(losses.items()), norms))
 
+# %% ../../nbs/api/3_training/8_loop.ipynb #7781cac9
 @patch
 def backward(self: Steps,
     k: int, # which task
