@@ -37,9 +37,10 @@ def learning_rate_at(
     if step < warmup_steps: return peak*(step + 1)/warmup_steps
     return peak*(steps - step)/max(1, steps - warmup_steps)
 
-# %% ../../nbs/api/3_training/8_loop.ipynb #c8f0a16d
+# %% ../../nbs/api/3_training/8_loop.ipynb #b13879da
 READ_EVERY = 50 # steps on a GPU between two looks at the losses
 
+# %% ../../nbs/api/3_training/8_loop.ipynb #c8f0a16d
 class Steps:
     "The tasks of a stage at work: `take` takes a step of each, `read` says the losses."
     def __init__(self,
@@ -55,15 +56,15 @@ class Steps:
     ):
         self.encoder, self.stage, self.number, self.seed = encoder.train(), stage, number, seed
         self.accelerator, self.max_grad_norm, self.unread = accelerator, max_grad_norm, []
-        self.on_gpu = encoder.device.type == "cuda"
-        self.read_every = read_every or (READ_EVERY if self.on_gpu else 1)
+        on_gpu = encoder.device.type == "cuda"
+        self.read_every = read_every or (READ_EVERY if on_gpu else 1)
         numbers = range(len(stage.tasks))
         self.states = torch.nn.ModuleList(self._state(k) for k in numbers)
         self.turns = [[k] for k in numbers] if stage.order == "in turn" else [[*numbers]]
         self.parameters = [self._parameters(turn) for turn in self.turns]
-        options = dict(weight_decay=weight_decay) | (dict(fused=True) if self.on_gpu else {})
+        options = dict(weight_decay=weight_decay) | (dict(fused=True) if on_gpu else {})
         self.optimizers = [torch.optim.AdamW(each, **options) for each in self.parameters]
-        options = dict(batch_size=None, num_workers=workers, pin_memory=self.on_gpu)
+        options = dict(batch_size=None, num_workers=workers, pin_memory=on_gpu)
         self.batches = [iter(DataLoader(self._batches(k, start), **options)) for k in numbers]
 
     def _state(self, k: int) -> torch.nn.Module: # what task k needs beside the encoder
