@@ -75,16 +75,16 @@ def _file_parsers(commands) -> None:
     command.add_argument("--noto", action="store_true",
                          help="with every Noto font there is, for scripts that the default set lacks")
 
-# %% ../../nbs/api/5_experiments/4_commands.ipynb #18576ad4
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #be0d32b6
 def _convert_parser(commands) -> None:
     command = commands.add_parser(
         "convert", help="pickled weights of the Hub to a folder that from_pretrained reads", **PLAIN,
-        description="Read pytorch_model.bin of a repository on the Hub, once and without running anything of\n"
-                    "it, and write safetensors, config, vocabulary and, of PIXEL's kin, their font:\n"
+        description="Read pytorch_model.bin of a repository on the Hub, once and without running anything\n"
+                    "of it, and write safetensors, config, vocabulary and, of PIXEL's kin, their font:\n"
                     "sentnb convert Team-PIXEL/pixel-base pixel-base")
     command.add_argument("name", metavar="HUB_ID", help="owner/name")
     command.add_argument("folder", metavar="OUT", help="a new folder, or an earlier conversion")
-    command.add_argument("--revision", help="a commit; default: the one that the library declares, else the newest")
+    command.add_argument("--revision", help="a commit; default: the declared one, else the newest")
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #5c1e0f02
 def parser() -> argparse.ArgumentParser:
@@ -165,7 +165,7 @@ def _render(arguments: argparse.Namespace) -> None:
                               family=arguments.family, fonts="noto" if arguments.noto else ())
     print(f"{arguments.output}: {patches} patches")
 
-# %% ../../nbs/api/5_experiments/4_commands.ipynb #41f62590
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #93096f61
 def _convert(arguments: argparse.Namespace) -> None:
     from sentnb.encoders.checkpoints import convert_checkpoint, read_json
     folder = convert_checkpoint(arguments.name, arguments.folder, arguments.revision)

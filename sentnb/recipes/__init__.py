@@ -21,6 +21,6 @@ from .needed import Needed, look, needed
 _all_ = [
     "KINDS", "OF_A_RECIPE", "PERTURBATIONS", "Clean", "TrainingData", "SOURCES", "hub_nli_pairs",
     "scored_pairs", "training_data", "packaged", "pretrained_here", "start_encoder", "start_text_encoder",
-    "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized", "subset", "train", "as_shipped",
-    "score_table", "ship", "OTHERS", "Prompted", "other_checkpoint", "other_encoder",
+    "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized", "subset", "train",
+    "as_shipped", "score_table", "ship", "OTHERS", "Prompted", "other_checkpoint", "other_encoder",
     "Needed", "look", "needed"]
