@@ -19,6 +19,9 @@ WHOLE   := .[notebooks,dev,sentence-transformers,mteb,faiss,minilm]
 VENV := .venv
 BIN  := $(VENV)/bin
 UV   := $(shell command -v uv)
+# The modules, and from their comments what help() says of parameters
+EXPORT = $(BIN)/nbdev_clean && $(BIN)/nbdev_export && $(BIN)/python -c 'from sentnb import docstrings; \
+  docstrings.leave_out(); from sentnb.parameters import write_sections; write_sections()'
 SYSTEM := libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0 fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
 ALL         = $(basename $(notdir $(sort $(wildcard nbs/[0-9]*.ipynb))))
 # the report last: it joins what the others left
@@ -58,12 +61,10 @@ report: setup ## the tables of the papers beside ours
 
 notebooks: setup ## run the library notebooks again in place, clean them, export the library
 	@TQDM_DISABLE=1 $(BIN)/jupyter execute --inplace --startup_timeout=120 $(LIBRARY)
-	@$(BIN)/nbdev_clean
-	@$(BIN)/nbdev_export
+	@$(EXPORT)
 
 export: setup ## write sentnb/ from nbs/api
-	@$(BIN)/nbdev_clean
-	@$(BIN)/nbdev_export
+	@$(EXPORT)
 
 clean: ## remove what can be made again (not .venv)
 	@rm -rf data/cache build dist *.egg-info .pytest_cache .hypothesis _proc _docs
