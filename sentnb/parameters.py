@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Parameter', 'parameters_of', 'section_of', 'table_of', 'documented', 'write_sections']
 
-# %% ../nbs/api/1_parameters.ipynb #ba684a6c
+# %% ../nbs/api/1_parameters.ipynb #31488c13
 import importlib, inspect, json, operator, re, sys, textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from . import docstrings
 from .core import write_atomic
 
-# %% ../nbs/api/1_parameters.ipynb #27b8a869
+# %% ../nbs/api/1_parameters.ipynb #86783efa
 class Parameter(NamedTuple):
     "What the source says of a parameter; of what is returned where it has no name."
     name: str # with its stars
@@ -44,14 +44,14 @@ def parameters_of(
     own = vars(read).get("__init__") if inspect.isclass(read) else None
     if own and own.__code__.co_filename != "<string>": read = own # written, and not made by dataclass
     known = docments(read, full=True, args_kwargs=True)
-    result = known.pop("return", {})
+    result = known.pop("return")
     rows = [Parameter(_STARS.get(a.kind, "") + name, _type(a.anno), _default(a.default), a.docment or "")
             for name, a in known.items() if name not in ("self", "cls")]
-    if result and not inspect.isclass(documented):
+    if not inspect.isclass(documented) and (result.docment or _type(result.anno) not in ("", "None")):
         rows.append(Parameter("", _type(result.anno), "", result.docment or ""))
     return rows if any(row.comment for row in rows) else []
 
-# %% ../nbs/api/1_parameters.ipynb #4eb09672
+# %% ../nbs/api/1_parameters.ipynb #53aef4b9
 def section_of(
     rows: list[Parameter],
 ) -> str: # "" of no rows
@@ -60,7 +60,7 @@ def section_of(
         head = " : ".join(filter(None, [row.name, row.type])) + f", default {row.default}"*bool(row.default)
         return f"{head or 'value'}\n{textwrap.indent(row.comment, '    ')}".rstrip()
     parts = {"Parameters": [row for row in rows if row.name],
-             "Returns": [row for row in rows if not row.name and (row.comment or row.type != "None")]}
+             "Returns": [row for row in rows if not row.name]}
     return "\n\n".join("\n".join([title, "-"*len(title), *map(said, some)])
                        for title, some in parts.items() if some)
 
@@ -71,16 +71,16 @@ def table_of(
     def cell(text): return text.replace("|", r"\|").replace("\n", " ")
     def code(text): return f"`{cell(text)}`" if text else ""
     lines = [[code(row.name) or "returns", code(row.type), code(row.default), cell(row.comment)]
-             for row in rows if row.name or row.comment or row.type != "None"]
+             for row in rows]
     lines = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join(["| parameter | type | default | |", "|---|---|---|---|", *lines]) if lines else ""
 
-# %% ../nbs/api/1_parameters.ipynb #064fde5e
+# %% ../nbs/api/1_parameters.ipynb #b15f6488
 def _is_public(name: str) -> bool:
     parts = name.split(".")
     return parts[-1] != "__init__" and not any(re.match("_(?!_)", part) for part in parts)
 
-def documented() -> dict[str, dict[str, Any]]: # module -> name in it, such as "RenderConfig.to_dict" -> object
+def documented() -> dict[str, dict[str, Any]]: # module -> name in it, e.g. "RenderConfig.to_dict" -> it
     "All that is public in the package; a class stands for its `__init__`."
     index, found = importlib.import_module("sentnb._modidx").d["syms"], {}
     for module, names in index.items():
