@@ -2,7 +2,8 @@
 
 Lays the pages into a temporary folder as the checkout has them (README, the tour, the how-tos, the
 experiments with the copies that ran, the library, the cards), puts a table under each cell that defines
-something with explained parameters, lets Sphinx make html of it, and then moves the whole in the place of the old one."""
+something with explained parameters, lets Sphinx make html of it, and then moves the whole in the place of the
+old one."""
 import ast
 import json
 import os
@@ -160,11 +161,12 @@ def page(path: Path, files: set[Path], known: dict) -> str:
 
 
 def as_it_ran(cells: list[dict], path: Path) -> None:
-    "Says on the page of an executed copy what it is; the search leads to the experiment itself."
+    "Says at the top of the page of an executed copy what it is."
     home = os.path.relpath(f"nbs/{path.name}", path.parent)
-    notice = (f"(The run at `small` whose numbers the project has, with all that it printed; its text is of "
-              f"that day. What came of it: [{path.stem}]({home}).)")
-    cells[0]["source"] = cells[0]["source"].replace("# ", "# As it ran: ", 1) + f"\n\n{notice}"
+    notice = (f"*The run at `small` whose numbers the project has, with all that it printed; its text is of that "
+              f"day. What came of it: [{path.stem}]({home}).*")
+    heading, _, rest = cells[0]["source"].partition("\n")
+    cells[0]["source"] = f"{heading.replace('# ', '# As it ran: ', 1)}\n\n{notice}\n{rest}"
 
 
 def report(files: set[Path]) -> str:
