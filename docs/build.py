@@ -163,8 +163,8 @@ def page(path: Path, files: set[Path], known: dict) -> str:
 def as_it_ran(cells: list[dict], path: Path) -> None:
     "Says at the top of the page of an executed copy what it is."
     home = os.path.relpath(f"nbs/{path.name}", path.parent)
-    notice = (f"*The run at `small` whose numbers the project has, with all that it printed; its text is of that "
-              f"day. What came of it: [{path.stem}]({home}).*")
+    notice = (f"*The run at `small` whose numbers the project has, with all that it printed; its text is of "
+              f"that day. What came of it: [{path.stem}]({home}).*")
     heading, _, rest = cells[0]["source"].partition("\n")
     cells[0]["source"] = f"{heading.replace('# ', '# As it ran: ', 1)}\n\n{notice}\n{rest}"
 
