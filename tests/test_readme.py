@@ -125,7 +125,7 @@ def test_installed_package_is_what_settings_say():
 
 @pytest.mark.parametrize("target", [
     "help", "setup", "leapfrog", "test", "lab", "clean-notebooks", "figures", "report", "notebooks",
-    "export", "clean"])
+    "export", "site", "clean"])
 def test_make_targets(target):
     assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True).returncode == 0
     assert re.search(rf"^{target}:", (ROOT/"Makefile").read_text(), re.M)
