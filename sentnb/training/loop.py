@@ -6,7 +6,8 @@
 __all__ = ['learning_rate_at', 'Steps', 'average_gradients', 'accelerator_for', 'fit']
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #cfd1c6ae
-import contextlib, math, time
+import contextlib, math, time, warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
 from ..core import progress
-from ..encoders.base import check_encoder
+from ..encoders.base import TextsCut, check_encoder
 from .batches import Batches, task_label, task_seed
 from .checkpoint import Progress, plain
 from .stages import Stage
@@ -78,7 +79,7 @@ def take(self: Steps,
     step: int, # from 0
 ) -> list[float]: # the loss of each task
     "One step of every task: of its own optimiser in turn, of one for all together."
-    losses = {}
+    losses, self.cut, self.texts = {}, Counter(), 0
     for turn, optimizer, parameters in zip(self.turns, self.optimizers, self.parameters):
         task = self.stage.tasks[turn[0]]
         rate = learning_rate_at(step, self.stage.steps, task.learning_rate, task.warmup_steps)
@@ -100,6 +101,8 @@ def backward(self: Steps,
     torch.manual_seed(task_seed(self.seed, "dropout", *place, task=k))
     for _ in range(task.accumulate):
         batch = next(self.batches[k]).to(self.encoder.device)
+        self.cut.update(batch.cut)
+        self.texts += len(batch.texts)
         try:
             with self.accelerator.autocast(): loss = task.objective.loss(self.encoder, self.states[k], batch)
         except FloatingPointError as error: raise self.diverged(str(error), k, step) from None
@@ -205,10 +208,20 @@ def _check_tasks(encoder: Any, stages: Sequence[Stage], processes: int):
             raise type(error)(f"{task_label(stage, k)}: {error}") from None
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #43d8f1b6
-def _row(number: int, stage: Stage, step: int, losses: list[float]) -> dict: # of the history
+def _row(steps: Steps, step: int) -> dict: # of the history
+    stage, losses = steps.stage, steps.take(step)
     loss = sum(task.weight*loss for task, loss in zip(stage.tasks, losses))
-    row = dict(stage=number, name=stage.name, step=step + 1, loss=loss)
+    row = dict(stage=steps.number, name=stage.name, step=step + 1, loss=loss)
+    if steps.cut: row |= dict(cut=dict(steps.cut))
     return row | dict(losses=losses) if len(losses) > 1 else row
+
+def _tell_cut(steps: Steps, history: list[dict]):
+    "One TextsCut at the end of a stage; of a run that was stopped and resumed, too, over all its steps."
+    rows = (Counter(row.get("cut")) for row in history if row["stage"] == steps.number)
+    for where, count in sum(rows, Counter()).items():
+        of = steps.texts*steps.stage.steps
+        warnings.warn(f"stage {steps.stage.name!r}: {count} of {of} texts were cut {where}", TextsCut,
+                      stacklevel=4)
 
 def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None, eval_every: int|None,
            save_every: int, stop_after: int|None, show_progress: bool, label: str|None, **options: Any):
@@ -221,7 +234,7 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
         with progress(show_progress and main, iterable=range(start, stage.steps), initial=start, unit="step",
                       total=stage.steps, desc=f"{label} ({stage.name})" if label else stage.name) as bar:
             for step in bar:
-                row, last = _row(number, stage, step, steps.take(step)), step + 1 == stage.steps
+                row, last = _row(steps, step), step + 1 == stage.steps
                 if dev and (last or (step + 1) % (eval_every or stage.steps) == 0):
                     row |= _measured(dev, encoder, stage, main)
                     run.measured(row["dev"])
@@ -232,6 +245,7 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
                 if last: run.end_stage(stage.name, stage.keep)
                 if main and (last or (step + 1) % save_every == 0 or taken == stop_after): run.save()
                 if last or taken == stop_after: accelerator.wait_for_everyone()   # the files are whole
+                if last and main: _tell_cut(steps, run.history)
                 if taken == stop_after: return
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #8cb1d40b
@@ -250,12 +264,13 @@ def fit(
     show_progress: bool=True, # a bar of each stage
     label: str|None=None, # what stands on the bar before the name of the stage
     stop_after: int|None=None, # end after so many steps (a piece of a long run); 0 loads what there is
-) -> list[dict]: # history: a row a step: stage, name, step, loss, and dev (dev_scores) where measured
+) -> list[dict]: # a row a step: stage, name, step, loss; dev (dev_scores) where measured, cut where there is
     """Train `encoder` in place through `stages`. After each the folder `NN-name` holds it.
 
     ValueError when `output_dir` holds a run with other settings: it names what differs, and nothing is lost.
     What a checkpoint cannot know is yours to keep the same: `dev`, and the number of processes.
-    FloatingPointError names the step where loss or gradient stopped being finite."""
+    FloatingPointError names the step where loss or gradient stopped being finite. A TextsCut at the end of a
+    stage counts the texts that were longer than what is read of them."""
     _check_run(encoder, stages, dev, eval_every=eval_every, save_every=save_every, stop_after=stop_after)
     accelerator = accelerator_for(encoder, mixed_precision)
     _check_tasks(encoder, stages, accelerator.num_processes)

@@ -29,6 +29,7 @@ class Batch:
     tensors: tuple[Tensor, ...] # their first dimension is the row
     texts: Sequence[str] = () # of the rows, where there are any: all first texts, then all second ones ...
     num_views: int = 1 # texts of an example
+    cut: dict[str, int] = dataclasses.field(default_factory=dict) # {"at 64 patches": texts}; `Batches` counts
 
     def to(self,
         device: torch.device|str,
