@@ -105,7 +105,7 @@ def side_by_side(
     digits: int|Mapping[str, int]=2, # of ours, for all columns or for each; the paper's are as printed
     intervals: bool=False, # add [low, high]
 ) -> pd.DataFrame: # text cells "paper / ours", laid out as in the paper
-    """The table in the paper's own layout, both numbers in each cell; '-' is a cell that the paper left blank.
+    """The table in the paper's own layout, both numbers in each cell; '-': the paper left it blank.
 
     Of a demo ours alone: what it shows is the form of the table."""
     def ours(x):

@@ -16,7 +16,7 @@ from accelerate.state import PartialState
 from accelerate.utils import broadcast_object_list
 from fastcore.basics import patch
 
-from ..core import derive_seed, fingerprint, write_atomic
+from ..core import derive_seed, fingerprint, tell, write_atomic
 from ..encoders.checkpoints import weights_digest
 from ..results import code_state
 from .checkpoint import plain
@@ -112,6 +112,7 @@ def grow(self: Branch,
     **options: Any, # of fit: dev, eval_every, mixed_precision, weight_decay, workers, ...
 ) -> Branch:
     "A copy, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has passed."
+    tell(branch=name)
     key, encoder = _key(self, name, stage, seed, options), copy.deepcopy(self.encoder)
     folder = self.store/f"{name}-{key[:8]}"
     go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,
