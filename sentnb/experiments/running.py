@@ -94,6 +94,7 @@ def portable(
     widget = "application/vnd.jupyter.widget-view+json"
     for cell in notebook.cells:
         cell.metadata = {key: value for key, value in cell.metadata.items() if key == "tags"}
+        if "injected-parameters" in cell.metadata.get("tags", []): cell.id = "injected-parameters"
         if cell.cell_type == "markdown": cell.source = relinked(cell.source, here, there)
         if "outputs" not in cell: continue
         cell.outputs = [output for output in cell.outputs if widget not in output.get("data", {})]
@@ -234,7 +235,7 @@ def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a n
         raise RunFailed(f"{path.stem}: the kernel died (often: out of memory)\n"
                         f"  executed so far: {typed(unfinished)}") from None
 
-# %% ../../nbs/api/5_experiments/2_running.ipynb #544afbe0
+# %% ../../nbs/api/5_experiments/2_running.ipynb #b95ed925
 def _sources(notebook) -> list|None: # of nbformat, or the path of one; None: there is none
     "What a notebook says and does, and with which parameters."
     if isinstance(notebook, Path):

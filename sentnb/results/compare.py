@@ -162,7 +162,7 @@ def to_html(
     wide = side_by_side(beside, **options)
     rows, columns = (both_labels(beside, axis) for axis in ("row", "column"))
     def stacked(texts):
-        tags = ("small", "b")[-len(texts):] # of a demo ours alone
+        tags = ("b",) if len(texts) == 1 and _is_demo(beside) else ("small", "b")
         return "<br>".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in zip(tags, texts))
     def label(names): return html.escape(names[0]) if len(names) == 1 else stacked(names)
     def row(name, cells):
