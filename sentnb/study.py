@@ -64,6 +64,7 @@ class Study:
         self.until = None if minutes is None else time.monotonic() + 60*minutes
         if not show_progress: _silence()
         figures.use_style()
+        pd.options.display.max_colwidth = None # rules, evidence and settings are read whole
         warnings.simplefilter("ignore", TextsCut) # how long a text may be is one of the settings
         _prepare(seed, self.settings, deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in table else {}

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from fastcore.xtras import modified_env
 
 from ..core import cache_dir, figures_dir, fingerprint, project_root, write_atomic
-from .notebooks import check_values, find, read, relinked
+from .notebooks import check_values, find, relinked, sources
 
 # %% ../../nbs/api/5_experiments/2_running.ipynb #be3e5320
 class RunFailed(RuntimeError):
@@ -235,15 +235,6 @@ def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a n
         raise RunFailed(f"{path.stem}: the kernel died (often: out of memory)\n"
                         f"  executed so far: {typed(unfinished)}") from None
 
-# %% ../../nbs/api/5_experiments/2_running.ipynb #b95ed925
-def _sources(notebook) -> list|None: # of nbformat, or the path of one; None: there is none
-    "What a notebook says and does, and with which parameters."
-    if isinstance(notebook, Path):
-        if not notebook.is_file(): return None
-        notebook = read(notebook)
-    cells = [(cell.cell_type, cell.source) for cell in notebook.cells]
-    return [cells, notebook.metadata.get("papermill", {}).get("parameters")]
-
 # %% ../../nbs/api/5_experiments/2_running.ipynb #5c1e0d08
 def run(
     name: str|Path, # which experiment, see `find`
@@ -270,7 +261,7 @@ def run(
         write_atomic(last, str(count_told(told, branch=None)))
         stands = count_told(told, stands=path.stem) and not output
     copy = portable(executed, project_root(), path.parent, final.parent)
-    if not (stands and _sources(final) == _sources(copy)): write_atomic(final, nbformat.writes(copy) + "\n")
+    if not (stands and sources(final) == sources(copy)): write_atomic(final, nbformat.writes(copy) + "\n")
     unfinished.unlink()
     return final
 
