@@ -90,6 +90,5 @@ if "get_config" in globals(): # Jupyter reads it
     c = get_config() # noqa: F821
     c.ServerApp.root_dir = str(ROOT) # notebooks show figures/ and lead to data/
     c.LabApp.default_url = "/lab/tree/nbs/index.ipynb"
-    c.LabApp.news_url = None # no question about news over the first page; nothing is fetched
     c.FileContentsManager.pre_save_hook = before_saving
 elif __name__ == "__main__": clean()
