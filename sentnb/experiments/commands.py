@@ -14,7 +14,7 @@ from .. import __version__
 from ..core import PROFILES
 from .files import encode_file, plain_warnings, render_text
 from .notebooks import experiments, find, parse_assignments, runs_folder
-from .running import RunFailed, folder_told, listening, run, run_together, typed
+from .running import RunFailed, count_told, folder_told, listening, run, run_together, typed
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #f6a10faa
 PLAIN = dict(formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,10 +121,12 @@ def _run(arguments: argparse.Namespace) -> None:
     with listening() as told:
         executed = run(*asked) if processes == 1 else run_together(processes, *asked)
         folder = folder_told(told, notebook) or runs_folder()/notebook/arguments.profile
+        as_it_was = " (nothing has changed, and the run that stood there stays)"*bool(
+            count_told(told, stands=notebook))
     seconds = round(time.perf_counter() - started)
     table = typed(folder/"numbers.csv") if (folder/"numbers.csv").is_file() else "none was written"
     print(f"done in {seconds // 60} min {seconds % 60} s")
-    print(f"  table     {table}")
+    print(f"  table     {table}{as_it_was}")
     for picture in sorted(folder.glob("*.png")): print(f"  figure    {typed(picture)}")
     print(f"  notebook  {typed(executed)}")
 
