@@ -75,6 +75,17 @@ def _file_parsers(commands) -> None:
     command.add_argument("--noto", action="store_true",
                          help="with every Noto font there is, for scripts that the default set lacks")
 
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #18576ad4
+def _convert_parser(commands) -> None:
+    command = commands.add_parser(
+        "convert", help="pickled weights of the Hub to a folder that from_pretrained reads", **PLAIN,
+        description="Read pytorch_model.bin of a repository on the Hub, once and without running anything of\n"
+                    "it, and write safetensors, config, vocabulary and, of PIXEL's kin, their font:\n"
+                    "sentnb convert Team-PIXEL/pixel-base pixel-base")
+    command.add_argument("name", metavar="HUB_ID", help="owner/name")
+    command.add_argument("folder", metavar="OUT", help="a new folder, or an earlier conversion")
+    command.add_argument("--revision", help="a commit; default: the one that the library declares, else the newest")
+
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #5c1e0f02
 def parser() -> argparse.ArgumentParser:
     "What the command line understands."
@@ -82,11 +93,12 @@ def parser() -> argparse.ArgumentParser:
                                     description="Run the experiment notebooks; encode and draw text.")
     whole.add_argument("--version", action="version", version=f"sentnb {__version__}")
     commands = whole.add_subparsers(dest="command", required=True,
-                                    metavar="list | run | diff | encode | render")
+                                    metavar="list | run | diff | encode | render | convert")
     commands.add_parser("list", help="the experiments, what they make, and which profiles have been run")
     _run_parser(commands)
     _diff_parser(commands)
     _file_parsers(commands)
+    _convert_parser(commands)
     return whole
 
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #e33f660e
@@ -153,6 +165,14 @@ def _render(arguments: argparse.Namespace) -> None:
                               family=arguments.family, fonts="noto" if arguments.noto else ())
     print(f"{arguments.output}: {patches} patches")
 
+# %% ../../nbs/api/5_experiments/4_commands.ipynb #41f62590
+def _convert(arguments: argparse.Namespace) -> None:
+    from sentnb.encoders.checkpoints import convert_checkpoint, read_json
+    folder = convert_checkpoint(arguments.name, arguments.folder, arguments.revision)
+    commit = read_json(folder/"converted.json")["commit"]
+    print(f"{typed(folder)}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    print(f"of {arguments.name} at {commit}; load it with from_pretrained({str(arguments.folder)!r})")
+
 # %% ../../nbs/api/5_experiments/4_commands.ipynb #4ad0c2e7
 def _of_an_extra(error: Exception) -> str:
     "What to install, where a package is missing that only running needs."
@@ -172,6 +192,7 @@ def main(
         elif arguments.command == "diff": status = _diff(arguments)
         elif arguments.command == "encode": _encode(arguments)
         elif arguments.command == "render": _render(arguments)
+        elif arguments.command == "convert": _convert(arguments)
         sys.stdout.flush()   # here it is known whether anyone reads
     except RunFailed as error:
         print(f"sentnb: {error}", file=sys.stderr)
