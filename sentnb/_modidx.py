@@ -559,6 +559,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                       'sentnb.encoders.base._with_rate': ('api/2_encoders/base.html#_with_rate', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.check_encoder': ( 'api/2_encoders/base.html#check_encoder',
                                                                               'sentnb/encoders/base.py'),
+                                      'sentnb.encoders.base.chunk_rows': ('api/2_encoders/base.html#chunk_rows', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.distinct_vectors': ( 'api/2_encoders/base.html#distinct_vectors',
                                                                                  'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.each_text': ('api/2_encoders/base.html#each_text', 'sentnb/encoders/base.py'),

@@ -359,7 +359,7 @@ def meet(
     "Where several processes run together they find each other, once, and wait for each other from then on."
     if int(os.environ.get("WORLD_SIZE", 1)) < 2: return
     if _apart: raise RuntimeError("training, or another step that all processes take, within what the first "
-                                  "one does alone: the others would wait forever. Train before it is measured")
+                                  "one does alone: the others would wait forever. Train before you measure")
     import torch
     from accelerate.state import PartialState
     if PartialState._shared_state: return

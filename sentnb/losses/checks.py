@@ -70,6 +70,7 @@ def check_many(
     if not len(x) and at_least: raise ValueError(f"an empty batch: {name} has no rows")
     if len(x) < at_least: raise ValueError(f"{name} has {len(x)} rows: expected at least {at_least}")
 
+# %% ../../nbs/api/1_losses/1_checks.ipynb #00e62025
 _later = contextvars.ContextVar("later", default=False)
 
 @contextlib.contextmanager
@@ -105,7 +106,8 @@ def vectors(
     """The door of a loss: TypeError, ValueError and FloatingPointError are raised here, once for all.
 
     The loss gets its vectors in one dtype, float32 at least, outside autocast. Whether its value is finite is
-    looked at once a call, which waits for the device (not `looking_later`); the error names the argument and row that is not.
+    looked at once a call, which waits for the device (but see `looking_later`); the error names the argument
+    and row that is not.
 
     >>> @vectors("a", "b", at_least=2, temperature=positive(0.05))
     ... def loss(a, b, temperature=0.05): ..."""

@@ -145,6 +145,7 @@ def embed(
     rows = zip(*(tensor.split(chunk) for tensor in tensors), strict=True)
     return torch.cat([checkpoint(encoder, *each, use_reentrant=False, **options) for each in rows])
 
+# %% ../../nbs/api/3_training/2_objectives.ipynb #24dc82da
 class TextObjective(Objective):
     "An objective over the texts that a view makes of an example. One's own has a `view` and says `loss`."
     view: View

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['ARROW', 'BLOCK', 'Rows']
 
-# %% ../../nbs/api/3_training/11_rows.ipynb #3b656230
+# %% ../../nbs/api/3_training/11_rows.ipynb #2f93f767
 import bisect, itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fastcore.basics import patch
 
-# %% ../../nbs/api/3_training/11_rows.ipynb #2aaf3303
+# %% ../../nbs/api/3_training/11_rows.ipynb #5ab054d8
 ARROW = {str: "large_string", int: "int64", float: "double"} # as pyarrow calls them
 
 def _expect(fits: Iterable[bool], values: Sequence[Any], first: int, expected: str): # ValueError names a row
@@ -37,7 +37,7 @@ def _batch(rows: list, kinds: list[type], single: bool, first: int): # a pyarrow
     arrays = [pyarrow.array(column, type=ARROW[kind]) for column, kind in zip(columns, kinds)]
     return pyarrow.record_batch(arrays, [str(k) for k in range(len(arrays))])
 
-# %% ../../nbs/api/3_training/11_rows.ipynb #af3bc156
+# %% ../../nbs/api/3_training/11_rows.ipynb #a7f65b6a
 BLOCK = 20_000 # rows that are held as Python objects while they are taken in
 
 class Rows(Sequence):
@@ -72,7 +72,7 @@ class Rows(Sequence):
 
     def __repr__(self) -> str: return f"Rows({len(self):,} in {sum(b.nbytes for b in self.batches):,} bytes)"
 
-# %% ../../nbs/api/3_training/11_rows.ipynb #786f2ef3
+# %% ../../nbs/api/3_training/11_rows.ipynb #b5090615
 @patch(cls_method=True)
 def of_table(cls: Rows,
     table: Any, # a pyarrow.Table; of a datasets.Dataset without chosen rows `dataset.data.table`
