@@ -116,7 +116,7 @@ def table(self: Study) -> pd.DataFrame:
 def cite(self: Study,
     sources: Mapping[str, Iterable[str]], # "the paper, sec. 4" -> settings
 ) -> None:
-    "Say whose numbers those of `paper` are; ValueError names a setting that is not in the table, or comes twice."
+    "Say whose the numbers at `paper` are; ValueError names a setting that comes twice, or is no row."
     named = [(name, source) for source, names in sources.items() for name in names]
     wrong = [name for i, (name, _) in enumerate(named)
              if name not in self._table or name in dict(named[:i])]

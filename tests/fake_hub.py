@@ -1,8 +1,8 @@
-"""A Hub on the loopback interface: the repositories that the paper profile asks for, by their true names and commits, in
-their true layouts and columns, tiny and made up. A repository is made when it is first asked for.
+"""A Hub on the loopback interface: the repositories that the paper profile asks for, by their true names and
+commits, in their true layouts and columns, tiny and made up. A repository is made when it is first asked for.
 
-The commits are the library's own: what it does not pin is not there. What stands below is known of the published
-repositories themselves, not taken from the declarations, so that these are tested by it."""
+The commits are the library's own: what it does not pin is not there. Layouts and columns are those of the
+published repositories, not taken from the declarations, so that these are tested by them."""
 import contextlib
 import csv
 import functools
@@ -38,7 +38,7 @@ def holds(*names, kind="datasets"):
     return mark
 
 
-# ---------------------------------------------------------------------------------------------------- texts
+# ----------------------------------------------------------------------------------------------- texts
 
 @functools.cache
 def world(): return corpora.Microworld(seed=0)
@@ -53,7 +53,7 @@ def damaged(text, rng):
     return " ".join(rng.sample(words, len(words)))
 
 
-# --------------------------------------------------------------------------------------------------- layouts
+# --------------------------------------------------------------------------------------------- layouts
 
 def parquet(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,8 @@ def json_lines(path, rows):
 
 def readme(folder, **configs):
     "The header that names the files: configuration -> split -> path."
-    entries = [dict(config_name=config, data_files=[dict(split=split, path=path) for split, path in files.items()])
-               for config, files in configs.items()]
+    def named(files): return [dict(split=split, path=path) for split, path in files.items()]
+    entries = [dict(config_name=config, data_files=named(files)) for config, files in configs.items()]
     (folder/"README.md").write_text(f"---\n{json.dumps(dict(configs=entries))}\n---\n", encoding="utf-8")
 
 
@@ -82,7 +82,7 @@ def table_of(rows):
     return text.getvalue()
 
 
-# -------------------------------------------------------------------------------------------- Pixel-Linguist's
+# ------------------------------------------------------------------------------------ Pixel-Linguist's
 
 def _sentences_and_damage(name):
     rng = random.Random(name)
@@ -121,7 +121,8 @@ def saved_to_disk(folder, name):
             for i, ((premise, follows, contradicts), (other, *_))
             in enumerate(zip(triples, triples[1:] + triples[:1]))]
     table = pyarrow.Table.from_pylist(rows)
-    with pyarrow.ipc.new_stream(folder/"data-00000-of-00001.arrow", table.schema) as file: file.write_table(table)
+    file = folder/"data-00000-of-00001.arrow"
+    with pyarrow.ipc.new_stream(file, table.schema) as stream: stream.write_table(table)
     features = {column: dict(dtype="string", _type="Value") for column in table.column_names}
     (folder/"dataset_info.json").write_text(json.dumps(dict(features=features)), encoding="utf-8")
 
@@ -149,7 +150,7 @@ def translations_by_config(folder, name):
     readme(folder, **configs)
 
 
-# ----------------------------------------------------------------------------------------------------- scored
+# ---------------------------------------------------------------------------------------------- scored
 
 def _scored(language, split, n):
     return [dict(sentence1=a, sentence2=b, score=float(score))
@@ -175,11 +176,11 @@ def stsb(folder, name):
 def stsb_in_languages(folder, name):
     splits = ("train", "dev", "test")
     for language, split in itertools.product(LANGUAGES, splits):
-        rows = _scored(language, split, 60)
-        parquet(folder/split/f"{language}.parquet",
-                [dict(sentence1=r["sentence1"], sentence2=r["sentence2"], similarity_score=r["score"]) for r in rows])
-    readme(folder, default={split: f"{split}/*.parquet" for split in splits},
-           **{language: {split: f"{split}/{language}.parquet" for split in splits} for language in LANGUAGES})
+        rows = [{"similarity_score" if column == "score" else column: value for column, value in row.items()}
+                for row in _scored(language, split, 60)]
+        parquet(folder/split/f"{language}.parquet", rows)
+    def files(name): return {split: f"{split}/{name}.parquet" for split in splits}
+    readme(folder, default=files("*"), **{language: files(language) for language in LANGUAGES})
 
 
 @holds("mteb/nq")
@@ -202,7 +203,7 @@ def wikipedia(folder, name):
     readme(folder, **{"20231101.en": dict(train="20231101.en/*")})
 
 
-# ----------------------------------------------------------------------------------------------------- models
+# ---------------------------------------------------------------------------------------------- models
 
 def _tokenizer(folder):
     from sentnb.encoders.text import train_wordpiece
@@ -221,7 +222,8 @@ def bert(folder, name):
     weights = load_file(folder/"model.safetensors")
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     def renamed(key): return functools.reduce(lambda key, new: key.replace(new, old[new]), old, key)
-    save_file({renamed(key): value for key, value in weights.items()}, folder/"model.safetensors", dict(format="pt"))
+    weights = {renamed(key): value for key, value in weights.items()}
+    save_file(weights, folder/"model.safetensors", dict(format="pt"))
 
 
 @holds("FacebookAI/roberta-base", kind="models")
@@ -233,11 +235,12 @@ def roberta(folder, name):
     subwords = ByteLevelBPETokenizer()
     subwords.train_from_iterator(english(400), vocab_size=600, special_tokens=special)
     subwords.save_model(str(folder))
-    merges = [tuple(line.split()) for line in (folder/"merges.txt").read_text(encoding="utf-8").splitlines()[1:]]
+    lines = (folder/"merges.txt").read_text(encoding="utf-8").splitlines()[1:]
+    merges = [tuple(line.split()) for line in lines]
     vocabulary = json.loads((folder/"vocab.json").read_text(encoding="utf-8"))
     RobertaTokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
-    config = RobertaConfig(vocab_size=len(vocabulary), max_position_embeddings=514, type_vocab_size=1, pad_token_id=1,
-                           bos_token_id=0, eos_token_id=2, **TEXT)
+    config = RobertaConfig(vocab_size=len(vocabulary), max_position_embeddings=514, type_vocab_size=1,
+                           pad_token_id=1, bos_token_id=0, eos_token_id=2, **TEXT)
     RobertaForMaskedLM(config).save_pretrained(folder)
 
 
@@ -245,15 +248,16 @@ def roberta(folder, name):
 def canine(folder, name):
     from transformers import CanineConfig, CanineModel, CanineTokenizer
     CanineTokenizer().save_pretrained(folder)
-    CanineModel(CanineConfig(max_position_embeddings=2048, num_hash_buckets=2048, **TEXT)).save_pretrained(folder)
+    config = CanineConfig(max_position_embeddings=2048, num_hash_buckets=2048, **TEXT)
+    CanineModel(config).save_pretrained(folder)
 
 
 @holds("google/byt5-base", kind="models")
 def byt5(folder, name):
     from transformers import ByT5Tokenizer, T5Config, T5ForConditionalGeneration
     ByT5Tokenizer().save_pretrained(folder)
-    config = T5Config(vocab_size=384, d_model=24, d_kv=12, d_ff=48, num_layers=2, num_decoder_layers=1, num_heads=2,
-                      feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    config = T5Config(vocab_size=384, d_model=24, d_kv=12, d_ff=48, num_layers=2, num_decoder_layers=1,
+                      num_heads=2, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     T5ForConditionalGeneration(config).save_pretrained(folder)
 
 
@@ -265,21 +269,24 @@ def a_font():
 
 @holds("Team-PIXEL/pixel-base", "Pixel-Linguist/Pixel-Linguist-v0", kind="models")
 def pixel(folder, name):
-    """Pickled weights: three channels, 529 positions, a decoder; Pixel-Linguist's has the layer of its training instead.
-    And the font that PIXEL draws in."""
+    """Pickled weights: three channels, 529 positions, a decoder; Pixel-Linguist's has the layer of its
+    training instead. And the font that PIXEL draws in."""
     from sentnb.encoders import PixelConfig, PixelEncoder
     from sentnb.renderer import RenderConfig
     head = name.startswith("Pixel-Linguist")
     sizes = dict(num_channels=3, max_patches=529, pixel_normalization=False, head=head)
     weights = PixelEncoder(PixelConfig(**sizes, **TEXT), RenderConfig()).state_dict()
     if not head:
-        weights |= {"decoder.mask_token": torch.zeros(1, 1, 16), "decoder.decoder_pred.weight": torch.zeros(768, 16)}
+        weights["decoder.mask_token"] = torch.zeros(1, 1, 16)
+        weights["decoder.decoder_pred.weight"] = torch.zeros(768, 16)
     torch.save(dict(weights), folder/"pytorch_model.bin")
     kind = "PIXELForSequenceClassification" if head else "PIXELForPreTraining"
-    config = dict(architectures=[kind], model_type="pixel", num_channels=3, image_size=[16, 8464], patch_size=16,
-                  hidden_act="gelu", layer_norm_eps=1e-12, mask_ratio=.25, norm_pix_loss=True, qkv_bias=True, **TEXT)
+    config = dict(architectures=[kind], model_type="pixel", num_channels=3, image_size=[16, 8464],
+                  patch_size=16, hidden_act="gelu", layer_norm_eps=1e-12, mask_ratio=.25, norm_pix_loss=True,
+                  qkv_bias=True, **TEXT)
+    drawing = dict(font_file="GoNotoCurrent.ttf")
     (folder/"config.json").write_text(json.dumps(config), encoding="utf-8")
-    (folder/"text_renderer_config.json").write_text(json.dumps(dict(font_file="GoNotoCurrent.ttf")), encoding="utf-8")
+    (folder/"text_renderer_config.json").write_text(json.dumps(drawing), encoding="utf-8")
     (folder/"GoNotoCurrent.ttf").write_bytes(a_font().read_bytes())
 
 
@@ -292,11 +299,12 @@ def glove(folder, name):
             archive.writestr(f"glove.6B.{width}d.txt", "".join(lines))
 
 
-# ----------------------------------------------------------------------------------------------------- the Hub
+# --------------------------------------------------------------------------------------------- the Hub
 
 def commits():
     "(kind, name) -> the commit that the library reads."
-    pinned = {("datasets", d.hub_id): d.revision for d in corpora.DATASETS.values() if d.hub_id and d.revision}
+    declared = corpora.DATASETS.values()
+    pinned = {("datasets", d.hub_id): d.revision for d in declared if d.hub_id and d.revision}
     return pinned
 
 
@@ -321,7 +329,8 @@ class Hub:
         return folder
 
     def __enter__(self):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Answers,), dict(hub=self)))
+        answers = type("Answers", (Answers,), dict(hub=self))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), answers)
         self.server.daemon_threads = True
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -364,12 +373,14 @@ class Answers(http.server.BaseHTTPRequestHandler):
         oid = hashlib.sha1(path.read_bytes()).hexdigest()
         return dict(type="file", oid=oid, size=path.stat().st_size, path=relative)
 
+    def parts(self):
+        return [urllib.parse.unquote(part) for part in self.path.partition("?")[0].strip("/").split("/")]
+
     def do_HEAD(self): self.do_GET()
 
     def do_GET(self):
-        url = urllib.parse.urlparse(self.path)
-        parts = [urllib.parse.unquote(part) for part in url.path.strip("/").split("/")]
-        if parts[0] == "api": return self.about(parts[1], parts[2:], urllib.parse.parse_qs(url.query))
+        parts = self.parts()
+        if parts[0] == "api": return self.about(parts[1], parts[2:])
         kind = parts.pop(0) if parts[0] == "datasets" else "models"
         at = parts.index("resolve")
         folder = self.opened(kind, "/".join(parts[:at]), parts[at + 1])
@@ -377,15 +388,16 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        parts = [urllib.parse.unquote(part) for part in urllib.parse.urlparse(self.path).path.strip("/").split("/")]
+        parts = self.parts()
         at = parts.index("paths-info")
         folder = self.opened(parts[1], "/".join(parts[2:at]), parts[at + 1])
         if not folder: return
-        paths = json.loads(body)["paths"] if body.startswith("{") else urllib.parse.parse_qs(body).get("paths", [])
+        given = json.loads(body) if body.startswith("{") else urllib.parse.parse_qs(body)
+        paths = given.get("paths", [])
         paths = [folder/path for path in ([paths] if isinstance(paths, str) else paths)]
         self.reply(200, [self.described(folder, path) for path in paths if path.exists()])
 
-    def about(self, kind, parts, query):
+    def about(self, kind, parts):
         at = next((i for i, part in enumerate(parts) if part in ("revision", "tree")), None)
         name, revision = "/".join(parts[:at]), parts[at + 1] if at else "main"
         folder = self.opened(kind, name, revision)
@@ -393,22 +405,25 @@ class Answers(http.server.BaseHTTPRequestHandler):
         everything = sorted(folder.rglob("*"))
         if at and parts[at] == "tree":
             inside = folder.joinpath(*parts[at + 2:])
-            deep = query.get("recursive", ["false"])[0].lower() == "true"
+            deep = "recursive=true" in self.path.lower()
             wanted = [path for path in everything if path.is_relative_to(inside) and path != inside
                       and (deep or path.parent == inside)]
             return self.reply(200, [self.described(folder, path) for path in wanted])
         files = [dict(rfilename=str(path.relative_to(folder)), size=path.stat().st_size)
                  for path in everything if path.is_file()]
         then = "2024-01-01T00:00:00.000Z"
-        self.reply(200, dict(id=name, _id="0", sha=folder.name, siblings=files, private=False, gated=False, tags=[],
-                             disabled=False, downloads=0, likes=0, lastModified=then, createdAt=then))
+        counts = dict(downloads=0, likes=0, tags=[], private=False, gated=False, disabled=False)
+        dated = dict(lastModified=then, createdAt=then)
+        self.reply(200, dict(id=name, _id="0", sha=folder.name, siblings=files, **counts, **dated))
 
     def file(self, folder, path):
         if not path.is_file(): return self.absent("EntryNotFound")
         content = path.read_bytes()
-        headers = dict(ETag=f'"{hashlib.sha256(content).hexdigest()}"', X_Repo_Commit=folder.name, Accept_Ranges="bytes")
+        tag = hashlib.sha256(content).hexdigest()
+        headers = dict(ETag=f'"{tag}"', X_Repo_Commit=folder.name, Accept_Ranges="bytes")
         asked = self.headers.get("Range")
         if not asked or self.command == "HEAD": return self.reply(200, content, **headers)
         first, _, last = asked.removeprefix("bytes=").partition("-")
         first, last = int(first or 0), int(last) if last else len(content) - 1
-        self.reply(206, content[first:last + 1], Content_Range=f"bytes {first}-{last}/{len(content)}", **headers)
+        headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
+        self.reply(206, content[first:last + 1], **headers)

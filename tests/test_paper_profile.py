@@ -1,5 +1,5 @@
-"""The paper profile of each experiment, end to end and from a Hub of its own (`fake_hub`): what is loaded by name is
-loaded as it will be, at the declared commits; only the numbers that cost time are small.
+"""The paper profile of each experiment, end to end and from a Hub of its own (`fake_hub`): what is loaded by
+name is loaded as it will be, at the declared commits; only the numbers that cost time are small.
 
 Nothing is entered here for a new experiment: what is small is read from its table."""
 import ast
@@ -70,8 +70,8 @@ def hub(tmp_path_factory):
 def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch):
     "Run a notebook at paper: at_paper(path, offline=False) -> its folder."
     home = hub.folder/"home" # one cache for all
-    places = dict(SENTNB_FIGURES=tmp_path/"figures", SENTNB_CACHE=tmp_path/"cache", HF_HOME=home, HF_ENDPOINT=hub.address,
-                  HF_HUB_DISABLE_XET="1")
+    places = dict(SENTNB_FIGURES=tmp_path/"figures", SENTNB_CACHE=tmp_path/"cache", HF_HOME=home,
+                  HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1")
     for variable, value in places.items(): monkeypatch.setenv(variable, str(value))
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     def run(path, offline=False):
