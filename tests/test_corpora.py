@@ -1,5 +1,5 @@
 "Declared data sets: declarations, the two places they resolve to, views, and what may not be trained on."
-import dataclasses, json, os, random, re, subprocess, sys, textwrap, unicodedata
+import dataclasses, json, os, random, re, subprocess, sys, textwrap, types, unicodedata
 
 import pyarrow, pyarrow.parquet
 import pytest
@@ -33,7 +33,8 @@ def test_declarations_are_complete_and_honest():
         assert name == d.name and name.count("/") == 1
         assert d.note and d.licence and d.citation and d.homepage.startswith("https://"), name
         assert d.splits and all(d.splits.values()), name
-        assert d.revision is None or d.hub_id and re.fullmatch("[0-9a-f]{40}", d.revision), name
+        assert (d.hub_id is None) == (d.revision is None), name # what is on the Hub is pinned
+        assert d.hub_id is None or d.original is None, f"{name} has two places"
         for config in d.configs: assert d.columns_of(config), (name, config)
     needed = """
         mteb/sts12-sts mteb/stsb_multi_mt sick2014/sick nli/snli nli/entailment_pairs_en nli/triplets_en
@@ -44,7 +45,12 @@ def test_declarations_are_complete_and_honest():
     assert set(needed.split()) <= set(corpora.DATASETS)
     table = corpora.describe()
     assert len(table) == len(corpora.DATASETS)
-    assert table.loc["gowitheflow/wiki-span", "hub"].endswith("unpinned")
+    assert table.loc["gowitheflow/wiki-span", "hub"] == "gowitheflow/wiki-span@c4083a9"
+    assert table.loc["senteval/trec", "hub"] == "public files at d61ded0"
+    assert table.loc["parallel/bible_nt", "hub"] == "mirror only"
+    # the digits that stored pages of these three show; all others are whole
+    assert sorted(d.revision for d in corpora.DATASETS.values() if d.revision and len(d.revision) < 40) == [
+        "367fa90", "5501d08", "7c43c6b"]
 
 
 def test_import_is_light():
@@ -246,12 +252,80 @@ def test_documents_of_the_hub_are_read_in_batches(monkeypatch):
 def test_unpinned_sets_refuse_the_hub(monkeypatch):
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b")])
-    with pytest.raises(FileNotFoundError, match="unpinned: give revision="):
-        corpora.load("gowitheflow/wiki-span")
+    name = "gowitheflow/wiki-span"
+    monkeypatch.setitem(corpora.DATASETS, name, dataclasses.replace(corpora.DATASETS[name], revision=None))
+    assert corpora.where(name)["place"] == "nowhere"
+    with pytest.raises(FileNotFoundError, match="unpinned: give revision="): corpora.load(name)
     assert not hub.asked
-    assert len(corpora.load("gowitheflow/wiki-span", revision="f" * 40)) == 1
+    assert len(corpora.load(name, revision="f" * 40)) == 1
     assert hub.asked[0][1]["revision"] == "f" * 40
-    with pytest.raises(FileNotFoundError, match="set SENTNB_HUB"): corpora.load("senteval/mr")
+    with pytest.raises(FileNotFoundError, match="set SENTNB_HUB"): corpora.load("parallel/bible_nt")
+
+
+class Repository:
+    "Stands for huggingface_hub.HfApi: one repository and its history."
+    whole = "5501d08" + "a" * 33, "b" * 40
+    latest = whole[0]
+    def __init__(self): pass
+    def repo_info(self, *_, **__): return types.SimpleNamespace(sha=self.latest)
+    def list_repo_commits(self, *_, **__): return [types.SimpleNamespace(commit_id=sha) for sha in self.whole]
+
+
+def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
+    "By the Hub's newest commit, by its history, by the cache; a run writes down the whole."
+    import huggingface_hub
+    from sentnb.corpora import loading
+    monkeypatch.setattr(huggingface_hub, "HfApi", Repository)
+    monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    def completed(digits):
+        loading._from_history.cache_clear()
+        return corpora.hub_commit("org/name", digits)
+    assert completed("5501d08") == Repository.whole[0] and completed("bbbbbbb") == "b" * 40
+    assert completed("c" * 40) == "c" * 40
+    with pytest.raises(FileNotFoundError, match="has no commit ddddddd"): completed("ddddddd")
+    (tmp_path/"datasets--org--name"/"snapshots"/("d" * 40)).mkdir(parents=True)
+    monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: True)
+    assert completed("ddddddd") == "d" * 40
+    with pytest.raises(FileNotFoundError, match="HF_HUB_OFFLINE is set"): completed("5501d08")
+
+
+def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
+    "SICK from its files: the bytes that are declared and no others, asked for once, in the form of the mirror."
+    import hashlib, huggingface_hub, io, urllib.request
+    monkeypatch.delenv("SENTNB_HUB", raising=False)
+    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
+    head = b"pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    content = head + b"4\tA boy runs\tNobody runs \t3.6\tCONTRADICTION\n"
+    asked = []
+    monkeypatch.setattr(urllib.request, "urlopen",
+                        lambda url, timeout: asked.append(url) or io.BytesIO(content))
+    name, declared = "sick2014/sick", corpora.DATASETS["sick2014/sick"]
+    with pytest.raises(ValueError, match="SICK_trial.txt has sha256 .* expected 5a88cfb62f8c"):
+        corpora.load(name, split="validation")
+    files = dict.fromkeys(declared.original.files, hashlib.sha256(content).hexdigest())
+    original = dataclasses.replace(declared.original, files=files)
+    monkeypatch.setitem(corpora.DATASETS, name, dataclasses.replace(declared, original=original))
+    row = dict(pair_id=4, sentence1="A boy runs", sentence2="Nobody runs", relatedness_score=3.6,
+               entailment_judgment="contradiction")
+    assert corpora.load(name, split="dev") == corpora.load(name, split="dev") == [row]
+    assert len(asked) == 2 and asked[1].startswith("https://raw.githubusercontent.com/brmson/dataset-sts/e1d3375f")
+    assert corpora.where(name)["place"] == "cache"
+    assert corpora.sts_pairs("SICK-R", split="dev") == (["A boy runs"], ["Nobody runs"], [3.6])
+    entry = corpora.provenance(name, split="dev")
+    assert entry["source"] == "public files" and entry["revision"] == original.commits
+
+
+def test_only_what_entails_is_trained_on(mirror):
+    "Of allNLI one class of three; a class that nobody has named is refused, capital letters are not."
+    def rows(*labels): return [dict(sentence1="A.", sentence2=f"B {i}.", label=l) for i, l in enumerate(labels)]
+    name = "gowitheflow/allnli-sup"
+    mirror(name, rows("entailment", "neutral", "Entailment", "contradiction", "-", None), split="train")
+    assert corpora.examples_of(name) == [("A.", "B 0."), ("A.", "B 2.")]
+    mirror(name, rows("entailment", "1"), split="train")
+    with pytest.raises(ValueError, match="label='1': expected one of entailment, neutral"):
+        corpora.examples_of(name)
 
 
 @pytest.mark.parametrize("env", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}],

@@ -168,6 +168,26 @@ def test_what_cannot_be_had(wrong, message):
     with pytest.raises(ValueError, match=message): recipes.training_data(**dict(source="microworld") | wrong)
 
 
+def test_rows_without_a_text_are_dropped_and_counted(monkeypatch):
+    "As published csv files hold them: by training data, with tests to be kept out and without."
+    monkeypatch.setattr(corpora, "examples_of", lambda *_, **__: [("a", "b"), (None, "b"), ("a", None)])
+    monkeypatch.setattr(corpora, "provenance", lambda *_: dict(revision=None, sha256="0", rows=3))
+    data = recipes.training_data("papers", ("english", "mixed"), clean_of=())
+    assert data.pairs == data.mixed == recipes.hub_nli_pairs() == [("a", "b")]
+    assert data.notes["without a text in allNLI"] == dict(dropped=2)
+    clean = recipes.Clean(())
+    clean.banned = {"x": "a test"}
+    assert clean.rows("pairs", [("a", None), ("x", "b"), ("a", "b")]) == [("a", "b")]
+    assert clean.notes["dropped from pairs"] == dict(kept=1, dropped=1)
+
+
+def test_fewer_sentences_than_asked_for_are_noted():
+    data = recipes.training_data("microworld", ("sentences",), limits=dict(sentences=10))
+    assert len(data.sentences) == 10 and "fewer sentences than asked for" not in data.notes
+    data = recipes.training_data("microworld", ("sentences",), limits=dict(sentences=600), longest=4)
+    assert data.notes["fewer sentences than asked for"] == dict(asked=600, read=len(data.sentences))
+
+
 def test_it_is_recorded(tmp_path):
     run = results.Run("98_x", "demo", {}, folder=tmp_path)
     data = recipes.training_data("microworld", ("english",))

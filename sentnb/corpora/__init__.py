@@ -10,7 +10,7 @@ from ..core import FAMILIES, LANGUAGES, lazy_names
 from .declarations import (
     Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
 from .loading import (
-    documents, fingerprint, hub_dir, identity, load, provenance, rows_sha256)
+    commit_of, documents, fingerprint, hub_commit, hub_dir, identity, load, provenance, rows_sha256, where)
 from .pretraining import (
     HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of)
 from .sets import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
@@ -25,9 +25,9 @@ __getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"])
 __all__ += [
     "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TESTS", "Dataset",
     "Parallel", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
-    "check_clean", "count_words", "declare", "declared", "decontaminate", "describe", "documents",
-    "evaluation_sentences", "examples_of", "fingerprint", "hub_dir", "identity", "join_sentences", "load",
-    "matches", "microworld_texts", "nli_pairs", "normalize", "parallel_pairs", "pieces",
+    "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate", "describe",
+    "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir", "identity",
+    "join_sentences", "load", "matches", "microworld_texts", "nli_pairs", "normalize", "parallel_pairs", "pieces",
     "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",
     "sources_of", "split_sentences", "sts_pairs", "sts_rows", "test_parts", "test_sentences",
-    "with_role"]
+    "where", "with_role"]

@@ -19,7 +19,7 @@ from ..core import Rule, checked, one_of, optional
 
 # %% ../../nbs/api/1_corpora/1_declarations.ipynb #26e23e2c
 _TWO_PARTS = Rule("'<org>/<name>'", lambda name: name.count("/") == 1)
-_COMMIT = Rule("a commit, 40 hexadecimal digits", re.compile("[0-9a-f]{40}").fullmatch)
+_COMMIT = Rule("a commit, 40 hexadecimal digits or the first 7", re.compile("[0-9a-f]{40}|[0-9a-f]{7}").fullmatch)
 
 @dataclass(frozen=True)
 @checked(name=_TWO_PARTS, revision=optional(_COMMIT))
@@ -32,9 +32,12 @@ class Dataset:
     licence: str # as its source states it
     citation: str # author and year
     homepage: str # where it can be read about
-    hub_id: str|None = None # its name on the Hub; None: a mirror only
-    revision: str|None = None # the commit on the Hub; None: unpinned
+    hub_id: str|None = None # its name on the Hub; None: not there in this form
+    revision: str|None = None # the commit on the Hub, or its first 7 digits; None: unpinned
     hub_config: str|None = None # the Hub's name of the one configuration, where it differs
+    hub_file: str|None = None # the one file there that is read, where the repository holds others too
+    size: int|None = None # bytes to be downloaded, about; None: not known
+    original: Any = None # public files that are read where the Hub has none: `sets.originals` adds them
     label_names: bool = False # the Hub holds class numbers; turn them into names, drop rows without one
     train: "Trained|None" = None # what an encoder is trained on
     parallel: "Parallel|None" = None # which columns are translations of each other
@@ -101,7 +104,7 @@ class Role:
     collection = "public" # or "papers": what the authors of a paper trained on
     trained = True # False: it is there, but only evaluated on
 
-KINDS = ("sentences", "documents", "english", "triples") # of examples
+KINDS = ("sentences", "documents", "english", "triples", "translations") # of examples
 ROLES = (*KINDS, "parallel", "scored", "test", "pretraining")
 _COLLECTION = one_of("public", "papers")
 
@@ -114,6 +117,7 @@ class Trained(Role):
     name: str = "" # of the source, where examples of several are told apart
     split: str = "train"
     without: dict[str, tuple[str, ...]] = field(default_factory=dict) # column -> values: rows left out
+    only: dict[str, tuple[str, ...]] = field(default_factory=dict) # column -> values: rows kept, see `keeps`
     collection: str = "public" # or "papers": what the authors of a paper trained on
     place: int = LAST
     languages = ("en",)
@@ -123,7 +127,22 @@ def parts(self: Trained,
     dataset: Dataset, # whose role it is
 ) -> Iterator[tuple[str|None, str, tuple[str, ...]]]: # configuration, split, columns
     "All that it reads."
-    yield None, self.split, (*self.columns, *self.without)
+    yield None, self.split, tuple(dict.fromkeys((*self.columns, *self.without, *self.only)))
+
+@patch
+def keeps(self: Trained,
+    row: dict[str, Any],
+) -> bool:
+    """Whether a row is trained on. Of a column in `only` each value is kept, or named in `without` and left
+    out: ValueError names one that is neither. Capital letters do not count there."""
+    if any(row[column] in values for column, values in self.without.items() if column not in self.only):
+        return False
+    for column, kept in self.only.items():
+        value, left = str(row[column]).lower(), self.without.get(column, ())
+        if value in left: return False
+        if value in kept: continue
+        raise ValueError(f"{column}={row[column]!r}: expected one of {', '.join((*kept, *left))}")
+    return True
 
 # %% ../../nbs/api/1_corpora/1_declarations.ipynb #599ca070
 @dataclass(frozen=True)
@@ -289,6 +308,7 @@ def describe() -> "pandas.DataFrame":
     "A table of all declarations: what each is, where it may be had, on what terms."
     import pandas
     def place(d):
+        if d.original: return f"public files at {d.original.commits[:7]}"
         if d.hub_id is None: return "mirror only"
         return f"{d.hub_id}@{d.revision[:7]}" if d.revision else f"{d.hub_id}, unpinned"
     def row(d):

@@ -140,14 +140,14 @@ def examples_of(
     seed: int = 0, # decides which texts of a row meet, where it has more than an example needs
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[tuple[str, ...]]: # an example a row; pairs, where they are drawn
-    """What training reads of one data set: its columns, without the rows that its role leaves out.
-    Decontaminate before use."""
+    """What training reads of one data set: its columns, without the rows that its role leaves out. A text
+    that the set lacks is None. Decontaminate before use; ValueError on a class that the role does not name."""
     role = declared(name).train
     if role is None:
         known = ", ".join(d.name for d in DATASETS.values() if d.train)
         raise ValueError(f"{name} is not declared to be trained on; expected one of {known}")
-    rows = load(name, None, role.split, list(dict.fromkeys((*role.columns, *role.without))), revision)
-    kept = [row for row in rows if not any(row[column] in values for column, values in role.without.items())]
+    (_, _, columns), = role.parts(declared(name))
+    kept = filter(role.keeps, load(name, None, role.split, list(columns), revision))
     examples = [tuple(row[column] for column in role.columns) for row in kept]
     if role.kind != "english" or len(role.columns) == 2: return examples
     rng = random.Random(derive_seed(seed, role.name, "en", role.split))

@@ -47,12 +47,13 @@ def rows(self: Clean,
     rows: Iterable[_Row], # texts, pairs, triples
     within: bool|None=None, # see `holds`
 ) -> list[_Row]: # in their order
-    "Those that hold no tested sentence."
-    rows = list(rows)
+    "Those that hold no tested sentence; a row without one of its texts is dropped, and counted."
+    def texts(row): return (row,) if isinstance(row, str) or row is None else row
+    def clean(row): return not any(self.holds(text, within) for text in texts(row))
+    read = list(rows)
+    rows = [row for row in read if None not in texts(row)]
+    if lacking := len(read) - len(rows): self.notes[f"without a text in {name}"] = dict(dropped=lacking)
     if not self.banned: return rows
-    def clean(row):
-        texts = (row,) if isinstance(row, str) else row
-        return not any(self.holds(text, within) for text in texts)
     kept = [row for row in rows if clean(row)]
     self.notes[f"dropped from {name}"] = dict(kept=len(kept), dropped=len(rows) - len(kept))
     return kept
@@ -68,6 +69,7 @@ KINDS = dict(
     english="pairs: a premise and what follows from it, two captions of one picture",
     triples="a premise, what follows from it, and what contradicts it",
     parallel="pairs: an English sentence and its translation",
+    mixed="the same in one list: of Pixel-Linguist's P_10 nobody tells the languages apart",
     bilingual="a small set of translations for each language",
 )
 OF_A_RECIPE = ("multilingual", "blocks", "english", "triples", "parallel")
@@ -88,6 +90,7 @@ class TrainingData:
     english: dict[str, list[Pair]] = field(default_factory=dict) # source -> pairs
     triples: list[tuple[str, str, str]] = field(default_factory=list)
     translations: dict[str, dict[str, list[Pair]]] = field(default_factory=dict) # set -> language -> pairs
+    mixed: list[Pair] = field(default_factory=list) # translations of all languages
     bilingual: dict[str, list[Pair]] = field(default_factory=dict) # language -> pairs
     views: dict[str, list[Pair]] = field(default_factory=dict) # perturbation -> pairs, where written out
     sources: dict[str, dict] = field(default_factory=dict) # data set -> revision, fingerprint, rows

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['DATASETS', 'SOURCES', 'STS', 'TESTS', 'declared', 'describe', 'with_role', 'similarity', 'inference', 'parallel',
-           'text', 'tasks', 'papers']
+           'text', 'tasks', 'papers', 'originals']
 
 # %% ../../../nbs/api/1_corpora/2_sets/0_sets.ipynb #816c58a8
 from ..declarations import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
-from . import similarity, inference, parallel, text, tasks, papers
+from . import similarity, inference, parallel, text, tasks, papers, originals
 
 _all_ = ["DATASETS", "SOURCES", "STS", "TESTS", "declared", "describe", "with_role",
-         "similarity", "inference", "parallel", "text", "tasks", "papers"]
+         "similarity", "inference", "parallel", "text", "tasks", "papers", "originals"]

@@ -32,6 +32,7 @@ _ours = tuple(l for l in LANGUAGES if l in _xnli)
 declare("nli/xnli", "XNLI dev and test; row i is the same pair in 15 languages",
         "CC BY-NC 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
         splits=("validation", "test"), columns=_nli, configs=_xnli, hub_id="facebook/xnli", label_names=True,
+        revision="b8dd5d7af51114dbda02c0e3f6133f332186418e",
         parallel=Parallel("xnli", dict.fromkeys(_xnli, _both), "validation", by_config=True, place=4),
         test=(Tested("XNLI", _both, configs=_ours, place=9),),
         pretraining=Source("xnli", dict.fromkeys(_ours[1:], _both), ("validation",), english=_both,

@@ -27,20 +27,40 @@ for _name, _note, _licence, _citation, _splits, _columns in (
 
 # %% ../../../nbs/api/1_corpora/2_sets/6_papers.ipynb #b26b769c
 _pixel = ("unknown", "Xiao et al. 2024", "https://github.com/gowitheflow-1998/Pixel-Linguist")
+_two = ("sentence1", "sentence2")
 
-for _name, _note, _kind, _source in (
-        ("wiki1M-character-level-all", "sentences and their typos", "sentences", "character"),
+for _name, _note, _kind, _source, _revision, _size in (
+        ("wiki1M-character-level-all", "sentences and their typos", "sentences", "character",
+         "49b3a49cf6e7c37fa82528184c1ab7325888a3b8", 67_700_000),
         ("wiki1M-word-condition-shuffle", "sentences and their conditional shuffles", "sentences",
-         "word-condition"),
-        ("wiki1M-word-random-shuffle", "sentences and their shuffles", "sentences", "word-random"),
-        ("wiki1M-word-character-all-multiple", "sentences and mixed perturbations", "sentences", "mixture"),
-        ("wiki-span", "two spans of one document", "documents", "spans"),
-        ("allnli-sup", "entailment pairs of SNLI and MNLI", "english", "allNLI")):
-    declare(f"gowitheflow/{_name}", f"Pixel-Linguist: {_note}", *_pixel, columns=("sentence1", "sentence2"),
-            hub_id=f"gowitheflow/{_name}",
-            train=Trained(_kind, ("sentence1", "sentence2"), _source, collection="papers"))
+         "word-condition", "5501d08", 87_000_000),
+        ("wiki1M-word-random-shuffle", "sentences and their shuffles", "sentences", "word-random",
+         "367fa90", 90_900_000),
+        ("wiki1M-word-character-all-multiple", "sentences and mixed perturbations, 974 thousand", "sentences",
+         "mixture", "7c43c6b", 240_000_000),
+        ("wiki-span", "two spans of one document", "documents", "spans",
+         "c4083a9f4cb7561366618a6d5550d5c6cd6ce368", 8_956_015_300)):
+    declare(f"gowitheflow/{_name}", f"Pixel-Linguist: {_note}", *_pixel, columns=_two,
+            hub_id=f"gowitheflow/{_name}", revision=_revision, size=_size,
+            train=Trained(_kind, _two, _source, collection="papers"))
+declare("gowitheflow/allnli-sup", "Pixel-Linguist: pairs of SNLI and MNLI, of all three classes", *_pixel,
+        columns=(*_two, "label"), hub_id="gowitheflow/allnli-sup",
+        revision="fd1ab530caf9f6e612f7c20ae30eb1657eec8bea", size=145_125_888,
+        train=Trained("english", _two, "allNLI", only=dict(label=("entailment",)), collection="papers",
+                      without=dict(label=("neutral", "contradiction", "-", "none")))) # the last two: no class
+
+# %% ../../../nbs/api/1_corpora/2_sets/6_papers.ipynb #1c2ba28d
+declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine languages, not told apart", *_pixel,
+        columns=(*_two, "label"), hub_id="gowitheflowlab/parallel-9",
+        revision="0711a9ab144be8b49b4879e195c7bf8560cc58c3", size=428_488_796,
+        train=Trained("translations", _two, "parallel-9", collection="papers"))
 declare("gowitheflowlab/parallel-medium-w-nli", "Pixel-Linguist: parallel sentences and NLI", *_pixel,
-        columns=("English", "Other Language"), hub_id="gowitheflowlab/parallel-medium-w-nli")
+        columns=("English", "Other Language"), hub_id="gowitheflowlab/parallel-medium-w-nli",
+        revision="004c555bc93e550d777d65d5a42b97b0c5304bbe", size=3_800_000_000)
+declare("princeton-nlp/datasets-for-simcse", "SimCSE's million sentences of Wikipedia, which miCSE trains on too",
+        "unknown", "Gao et al. 2021", "https://github.com/princeton-nlp/SimCSE", columns=("text",),
+        hub_id="princeton-nlp/datasets-for-simcse", hub_file="wiki1m_for_simcse.txt",
+        revision="e145e8bb659b2aa2669f32ef79cb4cdef6c58fef", size=120_000_000)
 
 # %% ../../../nbs/api/1_corpora/2_sets/6_papers.ipynb #1146b458
 _talks = {l: f"en-{'zh-cn' if l == 'zh' else l}" for l in LANGUAGES[1:]}
@@ -51,5 +71,6 @@ declare("sentence-transformers/parallel-sentences-talks",
         "https://huggingface.co/datasets/sentence-transformers/parallel-sentences-talks",
         splits=("train", "dev"), columns=("english", "non_english"), configs=tuple(_talks.values()),
         hub_id="sentence-transformers/parallel-sentences-talks",
+        revision="e5814e82944a25e9076a04273a82ca0478eb1fe5",
         parallel=Parallel("talks", {"en": ("english",)} | dict.fromkeys(_talks, ("non_english",)),
                           codes=_talks, collection="papers"))
