@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..core import PROFILES
-from .checking import described, plan_of
+from .checking import plan_of
 from .files import encode_file, plain_warnings, render_text
 from .notebooks import experiments, find, parse_assignments, runs_folder
 from .running import RunFailed, folder_told, listening, run, run_together, typed
@@ -131,7 +131,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _check(arguments: argparse.Namespace) -> int: # exit status
     plan = plan_of(arguments.name, arguments.profile, parse_assignments(arguments.parameters))
     missing = [need.missing for need in plan.needs if need.missing]
-    print(f"# {find(arguments.name).stem} at {arguments.profile}\n\n{described(plan)}")
+    print(f"# {find(arguments.name).stem} at {arguments.profile}\n\n{plan}")
     if missing: print("\nMissing:\n" + "\n".join(f"- {line}" for line in missing))
     return int(len(missing) > 0)
 

@@ -151,13 +151,10 @@ def assumed(self: Plan) -> str:
     "What the estimates rest on."
     return ASSUMED.format(rate=RATES[self.precision]/1e12, held=HELD[self.precision])
 
-@patch(as_prop=True)
-def hours(self: Plan) -> dict[str, float]: # training -> hours of one GPU
+@patch
+def hours_of(self: Plan, training: Training) -> float: # of one GPU
     "Of all of its kind together, without what is read and drawn."
-    found = {}
-    for training in self.trainings:
-        found[training.name] = found.get(training.name, 0.) + training.operations/RATES[self.precision]/3600
-    return found
+    return training.operations/RATES[self.precision]/3600
 
 @patch
 def gpu_gigabytes(self: Plan, training: Training) -> float:
@@ -172,17 +169,34 @@ def estimates(self: Plan) -> dict[str, float]:
     needs, trained = self.needs, [t for t in self.trainings if t.trained]
     data, models = (sum(need.bytes or 0 for need in needs if need.kind == kind)/1e9 for kind in ("data", "model"))
     kept = sum(t.times*12*t.shape.parameters*1e6 for t in trained)/1e9
-    return dict(hours=sum(self.hours.values()), gpu_gb=max(map(self.gpu_gigabytes, self.trainings), default=0.),
+    return dict(hours=sum(map(self.hours_of, self.trainings)), gpu_gb=max(map(self.gpu_gigabytes, self.trainings), default=0.),
                 ram_gb=4 + 3*data, download_gb=data + models, disk_gb=3*data + 2*models + kept)
 
-@patch(as_prop=True)
-def table(self: Plan) -> "pandas.DataFrame":
-    "The trainings, with their operations and hours."
-    import pandas
-    rows = [dict(training=t.name, model=t.model or "", times=t.times, steps=t.steps, texts=t.texts,
-                 length=t.length, hours=round(t.operations/RATES[self.precision]/3600, 2),
-                 gpu_gb=round(self.gpu_gigabytes(t))) for t in self.trainings]
-    return pandas.DataFrame(rows)
+# %% ../../nbs/api/4_recipes/8_plan.ipynb #05b083f9
+def _size(n: int|None) -> str:
+    if n is None: return "?"
+    return f"{n/1e9:.1f} GB" if n >= 1e8 else f"{n/1e6:.1f} MB" if n else ""
+
+def _table(header: str, rows: Sequence[Sequence[Any]]) -> list[str]: # Markdown
+    names = header.split(", ")
+    return ["| " + " | ".join(map(str, row)) + " |" for row in (names, ["---"]*len(names), *rows)] + [""]
+
+@patch
+def __str__(self: Plan) -> str:
+    loaded = [(x.kind, x.name, x.place, x.commit or "", _size(x.bytes)) for x in self.needs]
+    trained = [(t.name, t.model or "", t.times, f"{t.steps:,}", f"{t.texts:,}", t.length, f"{self.hours_of(t):.1f}",
+                f"{self.gpu_gigabytes(t):.0f} GB") for t in self.trainings]
+    lines = _table("what, name, from, commit, to download", loaded) if loaded else []
+    header = "training, from, times, steps, texts a step, length, GPU hours, GPU memory"
+    if trained: lines += _table(header, trained)
+    sums = self.estimates
+    return "\n".join([
+        *lines, f"{sums['hours']:.1f} hours of one GPU, {sums['gpu_gb']:.0f} GB of its memory; a process "
+        f"{sums['ram_gb']:.0f} GB of RAM; {sums['download_gb']:.1f} GB to download, {sums['disk_gb']:.0f} GB "
+        "of disk.", self.assumed])
+
+@patch
+def _repr_markdown_(self: Plan) -> str: return str(self)
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #38a58b86
 @patch
