@@ -104,6 +104,13 @@ def plain_table(folder, name):
     (folder/"word_character_all.csv").write_text(_sentences_and_damage(name), encoding="utf-8")
 
 
+@holds("princeton-nlp/datasets-for-simcse")
+def lines_of_text(folder, name):
+    "Beside other files, which are not read."
+    (folder/"wiki1m_for_simcse.txt").write_text("".join(f"{text}\n" for text in english(600)), encoding="utf-8")
+    (folder/"nli_for_simcse.csv").write_text("sent0,sent1,hard_neg\n", encoding="utf-8")
+
+
 @holds("gowitheflow/wiki-span")
 def two_shards(folder, name):
     texts = world().documents("en", n=200)

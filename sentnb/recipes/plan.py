@@ -73,6 +73,7 @@ class Training(NamedTuple):
     length: int # positions of a text: patches or tokens
     held: int|None=None # texts whose activations are held at a time; None: those of a step
     trained: bool=True # False: they are only read
+    kept: bool=True # a checkpoint of each stays
 
 class Shape(NamedTuple):
     "The sizes of a model."
@@ -168,7 +169,7 @@ def estimates(self: Plan) -> dict[str, float]:
     "Hours of one GPU, and gigabytes."
     needs, trained = self.needs, [t for t in self.trainings if t.trained]
     data, models = (sum(need.bytes or 0 for need in needs if need.kind == kind)/1e9 for kind in ("data", "model"))
-    kept = sum(t.times*12*t.shape.parameters*1e6 for t in trained)/1e9
+    kept = sum((t.times if t.kept else 1)*12*t.shape.parameters*1e6 for t in trained)/1e9
     return dict(hours=sum(map(self.hours_of, self.trainings)), gpu_gb=max(map(self.gpu_gigabytes, self.trainings), default=0.),
                 ram_gb=4 + 3*data, download_gb=data + models, disk_gb=3*data + 2*models + kept)
 
