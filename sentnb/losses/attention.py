@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import Rule, one_of
-from .checks import check_floats
+from .checks import check_floats, is_finite
 
 VARIANTS = ("paper", "released")
 SAMPLES = 150 # cells drawn in each tile (miCSE, section 3.1)
@@ -207,7 +207,7 @@ def _information(u: Tensor, v: Tensor, counts: Tensor, floor: float|None, logari
     rest = torch.where(counts, (u - v).square().sum(-1)*(u + v).square().sum(-1)/4, 1)
     if floor is not None: rest = rest.clamp(min=floor)
     information = -rest.log()/2 if logarithm else -rest/2
-    if information.isfinite().all(): return information
+    if is_finite(information): return information
     raise FloatingPointError("mutual information is infinite: a tile is the same in both views, "
                              "and there is no floor; is dropout on?")
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import floats
+from .checks import floats, is_finite
 
 # %% ../../nbs/api/1_losses/6_reconstruction.ipynb #131c7048
 def normalize_patches(
@@ -27,7 +27,7 @@ def _check_hidden(
     not_finite: str, nothing: str, # the words for an error
 ) -> Tensor: # the loss
     "FloatingPointError where it is not finite, ValueError where nothing was hidden. Waits for the device."
-    if loss.isfinite(): return loss
+    if is_finite(loss): return loss
     raise FloatingPointError(not_finite) if hidden.any() else ValueError(nothing)
 
 def _check_patches(predicted: Tensor, target: Tensor, mask: Tensor|None, normalize: bool) -> Tensor:

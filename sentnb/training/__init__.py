@@ -6,7 +6,7 @@
 __all__ = ['Draws', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'ImageViews', 'Batch', 'Objective', 'TextObjective',
            'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse', 'Momentum',
            'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'fit',
-           'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon']
+           'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon', 'Rows']
 
 # %% ../../nbs/api/3_training/0_training.ipynb #0074c451
 from .views import Draws, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
@@ -18,10 +18,11 @@ from .batches import batch_indices
 from .loop import fit, learning_rate_at
 from .branches import Branch, TimeIsUp, average_weights
 from .supervised import CosineRegression, CoSENT, SupCon
+from .rows import Rows
 
 _all_ = [
     "Draws", "View", "Pairs", "Same", "Single", "Spans", "Perturbed", "ImageViews",
     "Batch", "Objective", "TextObjective", "InfoNCE", "Distillation", "Masked",
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
     "SCD", "Stage", "Task", "epochs", "batch_indices", "fit", "learning_rate_at", "Branch", "TimeIsUp",
-    "average_weights", "CosineRegression", "CoSENT", "SupCon"]
+    "average_weights", "CosineRegression", "CoSENT", "SupCon", "Rows"]

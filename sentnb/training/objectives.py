@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from ..core import checked, positive
+from ..core import checked, optional, positive, whole
 from ..encoders import base
 from ..losses.contrastive import info_nce
 from ..losses.distillation import vector_distance
@@ -29,12 +30,20 @@ class Batch:
     tensors: tuple[Tensor, ...] # their first dimension is the row
     texts: Sequence[str] = () # of the rows, where there are any: all first texts, then all second ones ...
     num_views: int = 1 # texts of an example
+    on_host: tuple[int, ...] = () # which tensors stay where they are: lengths, by which rows are put together
 
     def to(self,
         device: torch.device|str,
     ) -> "Batch":
-        "The same, with its tensors on a device."
-        return dataclasses.replace(self, tensors=tuple(tensor.to(device) for tensor in self.tensors))
+        "The same, with its tensors on a device; where they are pinned nobody waits for the copies."
+        waits = torch.device(device).type != "cuda"
+        moved = (tensor if i in self.on_host else tensor.to(device, non_blocking=not waits)
+                 for i, tensor in enumerate(self.tensors))
+        return dataclasses.replace(self, tensors=tuple(moved))
+
+    def pin_memory(self) -> "Batch":
+        "The same, from where a GPU copies while it computes."
+        return dataclasses.replace(self, tensors=tuple(tensor.pin_memory() for tensor in self.tensors))
 
     @contextlib.contextmanager
     def naming(self,
@@ -120,11 +129,23 @@ def settings(self: Objective) -> dict: # what JSON can hold
 def embed(
     encoder: Any,
     tensors: Sequence[Tensor], # as its collate gives them
+    chunk: int|None=None, # rows whose activations are held at a time; None: all
     **options: Any, # of its forward
 ) -> Any: # what forward gives: vectors [n, d], and more where options ask for it
-    "What a loss compares: an encoder that has a training head is read behind it."
-    return encoder(*tensors, head="keep", **options) if encoder.has_head else encoder(*tensors, **options)
+    """What a loss compares: an encoder that has a training head is read behind it.
 
+    With `chunk` the gradient is that of cached vectors (GradCache, Gao et al. 2021): rows are read chunk by
+    chunk and only their vectors kept; when the gradient of the loss comes to a chunk, it is read again with
+    the same dropout, and its activations are let go. ValueError beside attention maps, which stay."""
+    if encoder.has_head: options["head"] = "keep"
+    if chunk is None: return encoder(*tensors, **options)
+    if "attention_layers" in options:
+        raise ValueError(f"chunk={chunk} beside attention maps: the loss of the maps needs those of all rows "
+                         "at once, so that nothing is saved; chunk=None, or a smaller batch")
+    rows = zip(*(tensor.split(chunk) for tensor in tensors), strict=True)
+    return torch.cat([checkpoint(encoder, *each, use_reentrant=False, **options) for each in rows])
+
+# %% ../../nbs/api/3_training/2_objectives.ipynb #24dc82da
 class TextObjective(Objective):
     "An objective over the texts that a view makes of an example. One's own has a `view` and says `loss`."
     view: View
@@ -148,7 +169,7 @@ class TextObjective(Objective):
             tuples.append(self.texts(texts, rng, encoder))
         texts = [text for column in zip(*tuples, strict=True) for text in column]
         tensors = self.view.tensors(encoder.collate(texts, max_length), draws)
-        return Batch(tensors, texts, len(tuples[0]))
+        return Batch(tensors, texts, len(tuples[0]), getattr(encoder, "lengths_on_host", ()))
 
 # %% ../../nbs/api/3_training/2_objectives.ipynb #41b6d8c3
 def check_length(
@@ -182,17 +203,22 @@ def check_encoder(self: TextObjective, encoder: Any, max_length: int|None=None):
 
 # %% ../../nbs/api/3_training/2_objectives.ipynb #4fd3a6b8
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.05))
+@checked(temperature=positive(0.05), chunk=optional(whole(1)))
 class InfoNCE(TextObjective):
     "Symmetric InfoNCE over a view (Pixel-Linguist, Eq. 2; `losses.info_nce`)."
     view: View = Pairs() # the third text of a triple is a hard negative
     temperature: float = 0.05 # tau
+    chunk: int|None = None # texts whose activations are held at a time (`embed`); None: those of the batch
 
     takes = (2, 3)
 
+    def settings(self) -> dict: # what JSON can hold
+        "A chunk decides which dropout a row gets; without one nothing is said, as before there was any."
+        return {name: value for name, value in super().settings().items() if (name, value) != ("chunk", None)}
+
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Over the vectors of all processes."
-        vectors = embed(encoder, batch.tensors)
+        vectors = embed(encoder, batch.tensors, self.chunk)
         a, b, *hard = vectors.chunk(batch.num_views)
         with batch.naming(vectors):
             return info_nce(a, b, self.temperature, hard_negatives=hard[0] if hard else None, gathered=True)

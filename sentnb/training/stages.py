@@ -6,7 +6,7 @@
 __all__ = ['Task', 'Stage', 'epochs']
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #77f1c3d9
-import dataclasses, hashlib
+import dataclasses, hashlib, itertools, json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -55,28 +55,39 @@ def _check_groups(groups: tuple, n: int, batch_size: int):
                          f"{', '.join(few[:5])}; join them, or take a smaller batch")
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #6c07b8e2
+_JSON = dict(sort_keys=True, ensure_ascii=True, separators=(",", ":")) # as core.fingerprint has it
+
+def _plain(example: Any, arrays: Any) -> Any: # arrays: a digest, of their bytes
+    if isinstance(example, (list, tuple)): return [_plain(part, arrays) for part in example]
+    if hasattr(example, "detach"): example = example.detach().cpu().numpy()
+    if not isinstance(example, np.ndarray) or example.dtype == object: return example
+    arrays.update(np.ascontiguousarray(example))
+    return [str(example.dtype), *example.shape]
+
 def _fingerprint(examples: Sequence[Any]) -> str: # 16 hexadecimal digits
-    digest = hashlib.sha256() # of the bytes of arrays
-    def plain(example):
-        if isinstance(example, (list, tuple)): return [plain(part) for part in example]
-        if hasattr(example, "detach"): example = example.detach().cpu().numpy()
-        if not isinstance(example, np.ndarray) or example.dtype == object: return example
-        digest.update(np.ascontiguousarray(example))
-        return [str(example.dtype), *example.shape]
-    try: return fingerprint([[plain(example) for example in examples], digest.hexdigest()])
+    "`core.fingerprint` of [the examples, the digest of their arrays], without ever holding its text."
+    digest, arrays, rows, comma = hashlib.sha256(b"[["), hashlib.sha256(), iter(examples), b""
+    try:
+        while held := [_plain(example, arrays) for example in itertools.islice(rows, 1000)]:
+            digest.update(comma + json.dumps(held, **_JSON)[1:-1].encode())
+            comma = b","
     except TypeError as error:
         raise TypeError(f"examples that are neither text, numbers nor arrays ({error}): let the task have "
                         "their numbers, range(n), and the objective what they stand for, with its "
                         "fingerprint in `settings`") from None
+    digest.update(f'],"{arrays.hexdigest()}"]'.encode())
+    return digest.hexdigest()[:16]
 
 @patch
 def settings(self: Task) -> dict: # what JSON can hold
-    "Everything that decides it; the examples by fingerprint."
+    "Everything that decides it; the examples by fingerprint, as they are when it is first asked for."
     names = "batch_size", "learning_rate", "warmup_steps", "accumulate", "max_length", "weight"
     values = {name: getattr(self, name) for name in names} | dict(objective=self.objective.settings())
     if self.groups is not None: values |= dict(groups=fingerprint(list(self.groups)))
     if self.schedule != "linear": values |= dict(schedule=self.schedule) # a linear one has always gone unsaid
-    return values | dict(examples=len(self.examples), fingerprint=_fingerprint(self.examples))
+    known = self.__dict__
+    if "_examples" not in known: object.__setattr__(self, "_examples", _fingerprint(self.examples))
+    return values | dict(examples=len(self.examples), fingerprint=known["_examples"])
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #59c4b10e
 def _tasks(tasks: Sequence[Task]|None, settings: dict) -> tuple[Task, ...]: # settings: of the one task

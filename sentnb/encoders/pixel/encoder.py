@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ...core import one_of
 from ..attention import map_layers, rejoin
-from ..base import CPU_ROWS, SentenceEncoder, evaluating, length_chunks, note_cut
+from ..base import CPU_ROWS, SentenceEncoder, chunk_rows, evaluating, length_chunks, note_cut
 from ..checkpoints import Pushable
 from .vit import PixelConfig, PixelLayer, named, sincos_positions
 from ...renderer import RenderConfig, TextRenderer
@@ -84,6 +84,8 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
 
     `encode` is what most callers want; `forward` is for training and takes uint8 strips as `TextRenderer`
     gives them. The render configuration is a part of the model: it is saved with it, fonts by sha256."""
+    lengths_on_host = (1,) # of what collate gives: read there, so that nobody waits for a GPU to say them
+
     def __init__(self,
         config: PixelConfig|None=None, # sizes
         render: RenderConfig|None=None, # how text is drawn; words aligned to patches unless said otherwise
@@ -276,11 +278,11 @@ def _chunks(self: PixelEncoder,
     rows_of: Sequence[torch.Tensor], # the rows of each chunk
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]: # strips, no wider than the longest, and their lengths
     "The chunks one after the other, where the encoder is."
-    size, lengths = self.config.patch_size, num_patches.cpu()
-    for rows in rows_of:
+    size, lengths, num_patches = self.config.patch_size, num_patches.cpu(), num_patches.to(pixels.device)
+    moved = torch.cat(list(rows_of)).to(pixels.device).split([len(rows) for rows in rows_of])
+    for rows, there in zip(rows_of, moved):
         p = min(int(lengths[rows].max()) + 1, pixels.shape[2]//size)
-        rows = rows.to(pixels.device)
-        yield pixels[rows, :, :p*size].to(self.device), num_patches[rows].to(self.device)
+        yield pixels[there, :, :p*size].to(self.device), num_patches[there].to(self.device)
 
 @patch
 def forward(self: PixelEncoder,
@@ -294,8 +296,7 @@ def forward(self: PixelEncoder,
     With `attention_layers` a list of maps, [n, heads, s, s] a layer asked for, and the mask bool [n, s] come
     too. The s places of a map are [CLS], the patches, and the black one at the end; it is 0 past those of the
     row's neighbours in length."""
-    on_cpu = pixels.device.type == "cpu"
-    rows_of = length_chunks(num_patches.cpu()) if on_cpu else [torch.arange(len(num_patches))]
+    rows_of = length_chunks(num_patches.cpu(), chunk_rows(len(pixels), pixels.device))
     parts = []
     for strips, lengths in self._chunks(pixels, num_patches, rows_of):
         maps = map_layers(attention_layers, self.config.num_hidden_layers)

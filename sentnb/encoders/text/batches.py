@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..base import length_chunks
+from ..base import chunk_rows, length_chunks
 from .wordpiece import without_surrogates
 
 # %% ../../../nbs/api/2_encoders/6_text/4_batches.ipynb #34ee96dd
@@ -29,14 +29,11 @@ def by_length(
     lengths: torch.Tensor, # int64 [n], of the rows
     *tensors: torch.Tensor, # [n, s] each
 ) -> Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]: # which rows, int64 [m]; of each tensor these rows
-    """On a CPU rows of similar length together, cut where the longest of them ends; elsewhere all rows at
-    once."""
-    if lengths.device.type != "cpu":
-        yield torch.arange(len(lengths)), tensors
-        return
-    for rows in length_chunks(lengths):
+    "Rows of similar length together, cut where the longest of them ends."
+    size, lengths = chunk_rows(len(lengths), lengths.device), lengths.cpu()
+    for rows in length_chunks(lengths, size):
         width = int(lengths[rows].max())
-        yield rows, [tensor[rows, :width] for tensor in tensors]
+        yield rows, [tensor[rows.to(tensor.device), :width] for tensor in tensors]
 
 # %% ../../../nbs/api/2_encoders/6_text/4_batches.ipynb #5c1d7e0b
 def count_longer(
