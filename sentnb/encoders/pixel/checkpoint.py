@@ -6,7 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #78c02021
-import dataclasses, json
+import dataclasses, json, shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from fastcore.basics import patch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..checkpoints import checkpoint_folder, read_json, writing_folder
+from ..checkpoints import checkpoint_folder, only_pickled, read_json, writing_folder
 from .encoder import PixelEncoder
 from .vit import PixelConfig
 from ...renderer import RenderConfig
+from ...renderer.fonts import NOTO
 
 # %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #131f4af2
 def _with_dropout(config: PixelConfig, dropout: float|None) -> PixelConfig: # None: as it is
@@ -27,6 +29,15 @@ def _with_dropout(config: PixelConfig, dropout: float|None) -> PixelConfig: # No
 
 def _with_long(render: RenderConfig, long: str|None) -> RenderConfig: # None: as it is
     return render if long is None else dataclasses.replace(render, long=long)
+
+def _with_fonts(render: RenderConfig, own: RenderConfig, fonts: tuple[Path, ...]) -> RenderConfig:
+    "Drawn in the fonts that a checkpoint brings, unless others are named."
+    if not fonts or render.fonts: return render
+    return dataclasses.replace(render, family=own.family, fonts=own.fonts)
+
+def _used(fonts: Iterable[Path], render: RenderConfig) -> tuple[Path, ...]:
+    names = () if render.fonts == NOTO else [name for name, _ in render.fonts]
+    return tuple(font for font in fonts if font.name in names)
 
 @patch
 def replace(self: PixelEncoder,
@@ -37,7 +48,9 @@ def replace(self: PixelEncoder,
 ) -> PixelEncoder: # on the same device, in eval mode; the given one stays as it is
     "The same weights with another head, dropout or drawing, as `dataclasses.replace` does it."
     config = dataclasses.replace(self.config, head=self.config.head if head is None else head)
-    other = type(self)(_with_dropout(config, dropout), _with_long(render or self.render_config, long))
+    drawing = _with_fonts(render or self.render_config, self.render_config, self.fonts)
+    other = type(self)(_with_dropout(config, dropout), _with_long(drawing, long))
+    other.fonts = _used(self.fonts, drawing)
     own = other.state_dict()
     other.load_state_dict(own | {name: weights for name, weights in self.state_dict().items() if name in own})
     return other.to(self.device).eval()
@@ -69,6 +82,7 @@ def save_pretrained(self: PixelEncoder,
                   "render": self.renderer.config.to_dict(), **settings}
         text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
         (new/"config.json").write_text(text, encoding="utf-8")
+        for font in self.fonts: shutil.copyfile(font, new/font.name)
     return Path(folder)
 
 # %% ../../../nbs/api/2_encoders/4_pixel/4_checkpoint.ipynb #5c1d7e0d
@@ -88,10 +102,7 @@ def _read_config(folder: Path, name: str|Path) -> dict:
 def _read_weights(folder: Path, name: str|Path) -> dict[str, torch.Tensor]:
     "ValueError and FileNotFoundError say what is wrong with the file."
     weights = folder/"model.safetensors"
-    if not weights.is_file():
-        raise FileNotFoundError(f"{name} has no model.safetensors (pickled weights are not read); pass the "
-                                "revision of its safetensors conversion, or convert it once with "
-                                "safetensors.torch.save_file")
+    if not weights.is_file(): raise only_pickled(name)
     try: return load_file(weights)
     except SafetensorError as error:
         raise ValueError(f"{weights} cannot be read ({error}); it is broken or incomplete") from None
@@ -120,22 +131,27 @@ def _drawing(values: dict, config: PixelConfig) -> RenderConfig:
 def from_pretrained(cls: PixelEncoder,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     max_patches: int|None=None, # fewer positions than the checkpoint has, e.g. 64 of PIXEL's 529
-    render: RenderConfig|None=None, # for a checkpoint that carries none (PIXEL's do not)
-    revision: str|None=None, # of the Hub; pin it
+    render: RenderConfig|None=None, # another way to draw; in the checkpoint's own fonts, if it names none
+    revision: str|None=None, # of the Hub; None: the declared commit, else the newest
     device: str|torch.device="cpu",
     dropout: float|None=None, # of states and attention, for training on; None: as it was saved
     long: str|None=None, # past max_patches: "truncate", "error" or "scroll"; None: as it was saved
+    convert: bool=False, # pickled weights of the Hub are converted to safetensors, once, in the cache
 ) -> PixelEncoder: # in eval mode
-    """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist.
+    """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Its text is drawn in the fonts that lie in its
+    folder, else in those of the system.
 
     Only safetensors are read. Missing or unknown weights are an error, and so is another kind of encoder."""
-    folder = checkpoint_folder(name, revision)
+    folder = checkpoint_folder(name, revision, convert=convert)
     values, state = _read_config(folder, name), _read_weights(folder, name)
     config = PixelConfig.from_dict(values)
     config = dataclasses.replace(config, head=any(key.startswith("pooler.") for key in state),
                                  max_patches=config.max_patches if max_patches is None else max_patches)
-    drawing = _with_long(render or _drawing(values, config), long)
+    own = _drawing(values, config)
+    fonts = _used(folder.iterdir(), own)
+    drawing = _with_long(_with_fonts(render or own, own, fonts), long)
     encoder = cls(_with_dropout(config, dropout), drawing)
+    encoder.fonts = _used(fonts, drawing)
     try: encoder.load_state_dict(_fit_state(state, config))
     except RuntimeError as error:
         raise ValueError(f"{name} does not fit its config.json: {str(error)[:600]}") from None

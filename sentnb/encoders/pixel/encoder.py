@@ -84,6 +84,7 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
 
     `encode` is what most callers want; `forward` is for training and takes uint8 strips as `TextRenderer`
     gives them. The render configuration is a part of the model: it is saved with it, fonts by sha256."""
+    fonts = () # files of those that a checkpoint brings
     lengths_on_host = (1,) # of what collate gives: read there, so that nobody waits for a GPU to say them
 
     def __init__(self,
@@ -126,7 +127,7 @@ def num_layers(self: PixelEncoder) -> int: return self.config.num_hidden_layers
 def renderer(self: PixelEncoder) -> TextRenderer:
     "The renderer of this model, made when first used; from then on `render_config` has its fonts' sha256."
     if self._renderer is None:
-        self._renderer = TextRenderer(self.render_config)
+        self._renderer = TextRenderer(self.render_config, self.fonts)
         self.render_config = self._renderer.config
     return self._renderer
 

@@ -17,20 +17,9 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from ..checkpoints import checkpoint_folder, read_json, writing_folder
+from ..checkpoints import checkpoint_folder, only_pickled, read_json, to_store, writing_folder
 
 # %% ../../../nbs/api/2_encoders/6_text/3_checkpoint.ipynb #f252445b
-def _to_store(state: Mapping[str, torch.Tensor], half: bool) -> dict[str, torch.Tensor]:
-    "Each tensor once: of tied weights the first name is kept, as transformers does."
-    places, tensors = set(), {}
-    for name, tensor in state.items():
-        place = (tensor.data_ptr(), tensor.shape)
-        if place in places: continue
-        places.add(place)
-        if half and tensor.dtype == torch.float32: tensor = tensor.to(torch.bfloat16)
-        tensors[name] = tensor.detach().cpu().contiguous()
-    return tensors
-
 def save_checkpoint(
     folder: str|Path, # replaced when it is a text checkpoint of ours, refused when it is something else
     state: Mapping[str, torch.Tensor], # of tied weights the first name is kept, as transformers does
@@ -44,7 +33,7 @@ def save_checkpoint(
         record = place/"sentnb.json"
         return record.is_file() and read_json(record).get("model_type") == "sentnb-text"
     with writing_folder(folder, ours, "text checkpoint of ours") as new:
-        save_file(_to_store(state, half), new/"model.safetensors", metadata={"format": "pt"})
+        save_file(to_store(state, half), new/"model.safetensors", metadata={"format": "pt"})
         # no property of the model: where it was loaded from, in which precision, what was cut last
         config = {k: v for k, v in config.items() if k not in ("_name_or_path", "dtype", "torch_dtype")}
         if backend := getattr(tokenizer, "backend_tokenizer", None):
@@ -59,10 +48,12 @@ def save_checkpoint(
 # %% ../../../nbs/api/2_encoders/6_text/3_checkpoint.ipynb #d8af0078
 def text_folder(
     name: str|Path, # a folder, a name in data/checkpoints, or a Hub id
-    revision: str|None=None, # of the Hub
+    revision: str|None=None, # of the Hub; None: the declared commit, else the newest
+    convert: bool=False, # pickled weights of the Hub to safetensors, in the cache
 ) -> Path: # a folder with config.json and safetensors
     "Find a checkpoint of a text model. FileNotFoundError, ValueError and OSError say what is wrong with it."
-    folder = checkpoint_folder(name, revision, "config.json, model.safetensors and a tokeniser", owner=False)
+    files = "config.json, model.safetensors and a tokeniser"
+    folder = checkpoint_folder(name, revision, files, False, convert)
     values = read_json(folder/"config.json")
     kind = values.get("model_type") if isinstance(values, dict) else None
     if kind == "sentnb-pixel":
@@ -71,9 +62,8 @@ def text_folder(
         raise ValueError(f"{name} is of another kind ({kind}); load it with the class that saved it")
     if not kind:
         raise ValueError(f"{name}: its config.json names no model_type; it is not a model of transformers")
-    if not any((folder/file).is_file() for file in ("model.safetensors", "model.safetensors.index.json")):
-        raise FileNotFoundError(f"{name} has no model.safetensors (pickled weights are not read); "
-                                "pass the revision of its safetensors conversion, or convert it once")
+    weights = ("model.safetensors", "model.safetensors.index.json")
+    if not any((folder/file).is_file() for file in weights): raise only_pickled(name)
     return folder
 
 # %% ../../../nbs/api/2_encoders/6_text/3_checkpoint.ipynb #647b4872
@@ -112,12 +102,13 @@ def _read_model(auto, name: str|Path, folder: Path) -> tuple[nn.Module, dict]: #
 def load_checkpoint(
     auto, # AutoModel, AutoModelForMaskedLM ...
     name: str|Path, # as text_folder
-    revision: str|None=None, # of the Hub
+    revision: str|None=None, # of the Hub; None: the declared commit, else the newest
+    convert: bool=False, # pickled weights of the Hub to safetensors, in the cache
 ) -> tuple[nn.Module, object, dict, Path]: # model (float32, eval), tokeniser, content of sentnb.json, folder
     """Read a checkpoint of ours or of the Hub: safetensors only, no remote code.
 
     ValueError names a weight that is missing or of another shape."""
-    folder = text_folder(name, revision)
+    folder = text_folder(name, revision, convert)
     with quiet():
         model, info = _read_model(auto, name, folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)

@@ -328,11 +328,11 @@ def from_pretrained(cls: TextEncoder,
     revision: str|None=None, # of the Hub; pin it
     device: str|torch.device="cpu",
     long: str|None=None, # "truncate" or "error"; None: as it was saved, else "truncate"
-    dropout: float|None=None, # of states and attention, for training on; None: as it was saved
+    dropout: float|None=None, # for training on; None: as saved
+    convert: bool=False, # pickled weights to safetensors
 ) -> TextEncoder: # in eval mode, float32
-    """Load an encoder of ours or of the Hub. Only safetensors are read, no remote code is run, and a
-    missing weight is an error."""
-    loaded = load_checkpoint(AutoModel, name, revision)
+    "Load one of ours or of the Hub: safetensors, no remote code; a missing weight is an error."
+    loaded = load_checkpoint(AutoModel, name, revision, convert)
     encoder = as_encoder(*loaded, pooling, max_length, long, cls).to(device).eval()
     if dropout is not None: set_dropout(encoder, dropout)
     return encoder
