@@ -24,8 +24,8 @@ import torch
 
 from sentnb import corpora
 from sentnb.core import LANGUAGES
+from sentnb.encoders.checkpoints import MODELS
 
-MOVED = {"bert-base-uncased": "google-bert/bert-base-uncased"} # the old name, from which the Hub redirects
 TEXT = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
 MAKERS = {"models": {}, "datasets": {}}
 
@@ -107,7 +107,8 @@ def plain_table(folder, name):
 @holds("princeton-nlp/datasets-for-simcse")
 def lines_of_text(folder, name):
     "Beside other files, which are not read."
-    (folder/"wiki1m_for_simcse.txt").write_text("".join(f"{text}\n" for text in english(600)), encoding="utf-8")
+    lines = "".join(f"{text}\n" for text in english(600))
+    (folder/"wiki1m_for_simcse.txt").write_text(lines, encoding="utf-8")
     (folder/"nli_for_simcse.csv").write_text("sent0,sent1,hard_neg\n", encoding="utf-8")
 
 
@@ -220,7 +221,7 @@ def _tokenizer(folder):
 
 
 @holds("google-bert/bert-base-uncased", "google-bert/bert-base-multilingual-cased",
-       "sentence-transformers/all-MiniLM-L6-v2", kind="models")
+       "sentence-transformers/all-MiniLM-L6-v2", "intfloat/multilingual-e5-small", kind="models")
 def bert(folder, name):
     "With both heads of pre-training, and the norms named as BERT's first checkpoints have them."
     from safetensors.torch import load_file, save_file
@@ -268,6 +269,34 @@ def byt5(folder, name):
     T5ForConditionalGeneration(config).save_pretrained(folder)
 
 
+def public_file(name):
+    "What a set has outside of the Hub: a file of SICK or SentEval, by its name."
+    texts, classes = english(240), ("ABBR:exp", "ENTY:animal", "DESC:def", "HUM:ind", "LOC:city", "NUM:count")
+    both = list(zip(texts, texts[1:] + texts[:1]))
+    if name.startswith("TREC"): lines = [f"{classes[i % 6]} {text}" for i, text in enumerate(texts)]
+    elif name.startswith("SICK"):
+        lines = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"]
+        lines += [f"{i}\t{a}\t{b}\t{1 + i % 5}\tNEUTRAL" for i, (a, b) in enumerate(both)]
+    elif name.startswith("msr"):
+        lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        lines += [f"{i % 2}\t{i}\t{i}\t{a}\t{b}" for i, (a, b) in enumerate(both)]
+    elif name.endswith(".tsv"):
+        lines = ["label\tsentence", *(f"{i % 2}\t{text}" for i, text in enumerate(texts))]
+    elif name.startswith("stsa"):
+        labels = 5 if "fine" in name else 2
+        lines = [f"{i % labels} {text}" for i, text in enumerate(texts)]
+    else: lines = texts[:120] if "neg" in name or "objective" in name else texts[120:]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def keep_public_files(cache):
+    "Kept by the sha256 of the true ones, which nobody can make up: they lie where those would."
+    (cache/"originals").mkdir(parents=True, exist_ok=True)
+    for dataset in corpora.DATASETS.values():
+        for file, sha256 in (dataset.original.files if dataset.original else {}).items():
+            (cache/"originals"/sha256).write_bytes(public_file(file.split("/")[-1]))
+
+
 def a_font():
     "Some font to stand in for PIXEL's."
     from sentnb.renderer import RenderConfig, TextRenderer
@@ -312,7 +341,8 @@ def commits():
     "(kind, name) -> the commit that the library reads."
     declared = corpora.DATASETS.values()
     pinned = {("datasets", d.hub_id): d.revision for d in declared if d.hub_id and d.revision}
-    return pinned
+    pinned |= {("models", name): model.commit for name, model in MODELS.items()}
+    return {key: digits.ljust(40, "0") for key, digits in pinned.items()} # of some the Hub knows more digits
 
 
 class Hub:
@@ -368,8 +398,6 @@ class Answers(http.server.BaseHTTPRequestHandler):
     def opened(self, kind, name, revision):
         "The folder at that commit; None once the answer was that there is none."
         self.hub.asked.append((kind, name, revision))
-        if name in MOVED:
-            return self.reply(307, Location=self.path.replace(name, MOVED[name], 1))
         folder = self.hub.repository(kind, name)
         if folder is None: return self.absent("RepoNotFound")
         return folder if revision == folder.name else self.absent("RevisionNotFound")
@@ -406,8 +434,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
     def about(self, kind, parts):
         at = next((i for i, part in enumerate(parts) if part in ("revision", "tree")), None)
-        name, revision = "/".join(parts[:at]), parts[at + 1] if at else "main"
-        folder = self.opened(kind, name, revision)
+        name = "/".join(parts[:at])
+        if at is None: folder = self.hub.repository(kind, name) # which commit is the newest
+        else: folder = self.opened(kind, name, parts[at + 1])
+        if at is None and folder is None: return self.absent("RepoNotFound")
         if not folder: return
         everything = sorted(folder.rglob("*"))
         if at and parts[at] == "tree":

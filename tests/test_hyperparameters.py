@@ -17,8 +17,8 @@ USED = {
     ("pixel", "text renderer"): "the only one there is: sentnb.renderer draws by PangoCairo",
     ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
     ("pixel", "learning rate, all other steps"): [
-        ("03_alignment", "lr", 3e-5), ("04_language_models", "reasoning_lr", 3e-5), ("05_leapfrog", "lr", 3e-5),
-        ("05_leapfrog", "cross_lr", 3e-5), ("05_leapfrog", "revisit_lr", 3e-5), ("06_retrieval", "lr", 3e-5)],
+        ("03_alignment", "lr", 3e-5), ("04_language_models", "reasoning_lr", 3e-5),
+        ("05_leapfrog", "lr", 3e-5), ("05_leapfrog", "cross_lr", 3e-5), ("05_leapfrog", "revisit_lr", 3e-5), ("06_retrieval", "lr", 3e-5)],
     ("pixel", "epochs"): "steps are set; test_steps_are_one_epoch",
     ("pixel", "temperature tau"): "InfoNCE's default; test_constants",
     ("pixel", "max sequence (patch) length"): [
@@ -65,7 +65,8 @@ USED = {
     ("micse", "lambda coarse grid"): "the paper's choice is taken",
     ("micse", "lambda fine grid"): "the paper's choice is taken",
     ("micse", "batch size"): [(name, "batch", 50) for name in MICSE],
-    ("micse", "learning rate"): [("08_micse_attention", "lr", 3e-5), ("07_micse_lowshot", "second_rate", 3e-5)],
+    ("micse", "learning rate"): [("08_micse_attention", "lr", 3e-5),
+                                 ("07_micse_lowshot", "second_rate", 3e-5)],
     ("micse", "warm-up steps"): [(name, "warmup", 250) for name in MICSE],
     ("micse", "optimization steps"): "one number of steps for all sizes: 07 has one row `steps`",
     ("micse", "epochs"): [(name, "steps", 1_000_000//50) for name in MICSE],
@@ -174,6 +175,7 @@ def test_constants():
         assert value in numbers_in(said[key]), f"{key}: {value}, the paper has {said[key]}"
     cut_offs = re.findall(r"(?:nDCG|recall)@\d+", said["pixel", "retrieval cut-offs"])
     assert set(retrieval.MEASURES) == set(cut_offs)
-    assert SOURCES["papers"].LIMITS["bilingual"] == 5_000 and "5k" in said["pixel", "small bilingual sets S_n"]
+    assert SOURCES["papers"].LIMITS["bilingual"] == 5_000
+    assert "5k" in said["pixel", "small bilingual sets S_n"]
     tiny = PixelConfig(16, 1, 1, 16)
     assert PixelEncoder(tiny).config.pooling == said["pixel", "pooling"] == "mean"

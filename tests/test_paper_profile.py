@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_hub import Hub
+from fake_hub import Hub, keep_public_files
 
 from sentnb import experiments
 
 ROOT = Path(__file__).resolve().parent.parent
-SMALL = dict(trees="microworld", threads=1, seeds=1, pairs=20, redraws=5, draws=2) # trees: spaCy is an extra
+# trees: spaCy is an extra
+SMALL = dict(trees="microworld", threads=1, seeds=1, pairs=20, sentences=200, pool=400, redraws=5, draws=2)
 MOST = dict(steps=2, batch=8, queue=8, warmup=1) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
 AGAIN = ("05_leapfrog", "08_micse_attention") # once more without a network
@@ -74,6 +75,7 @@ def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch):
                   HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1")
     for variable, value in places.items(): monkeypatch.setenv(variable, str(value))
     monkeypatch.delenv("SENTNB_HUB", raising=False)
+    keep_public_files(tmp_path/"cache")
     def run(path, offline=False):
         monkeypatch.setenv("HF_HUB_OFFLINE", str(int(offline)))
         experiments.run(path, "paper", dict(overrides=overrides(path)), progress=False)

@@ -86,7 +86,7 @@ def _file_parsers(commands) -> None:
     command.add_argument("--noto", action="store_true",
                          help="with every Noto font there is, for scripts that the default set lacks")
 
-# %% ../../nbs/api/5_experiments/5_commands.ipynb #dff30280
+# %% ../../nbs/api/5_experiments/5_commands.ipynb #c1987cda
 def _convert_parser(commands) -> None:
     command = commands.add_parser(
         "convert", help="pickled weights of the Hub to a folder that from_pretrained reads", **PLAIN,
@@ -95,7 +95,8 @@ def _convert_parser(commands) -> None:
                     "sentnb convert Team-PIXEL/pixel-base pixel-base")
     command.add_argument("name", metavar="HUB_ID", help="owner/name")
     command.add_argument("folder", metavar="OUT", help="a new folder, or an earlier conversion")
-    command.add_argument("--revision", help="a commit; default: the one that the library declares, else the newest")
+    command.add_argument("--revision",
+                         help="a commit; default: the one that the library declares, else the newest")
 
 # %% ../../nbs/api/5_experiments/5_commands.ipynb #5c1e0f02
 def parser() -> argparse.ArgumentParser:
@@ -184,7 +185,7 @@ def _render(arguments: argparse.Namespace) -> None:
                               family=arguments.family, fonts="noto" if arguments.noto else ())
     print(f"{arguments.output}: {patches} patches")
 
-# %% ../../nbs/api/5_experiments/5_commands.ipynb #e14c411c
+# %% ../../nbs/api/5_experiments/5_commands.ipynb #55d25908
 def _convert(arguments: argparse.Namespace) -> None:
     from sentnb.encoders.checkpoints import convert_checkpoint, read_json
     folder = convert_checkpoint(arguments.name, arguments.folder, arguments.revision)

@@ -47,6 +47,7 @@ def scored_sets(
     roles = [(d.name, d.scored) for d in corpora.with_role("scored")]
     return [name for name, role in roles if role.test in tests and set(languages) & set(role.languages)]
 
+# %% ../../nbs/api/4_recipes/8_plan.ipynb #9cd30586
 def data_sets(
     source: str, # one of SOURCES
     kinds: Collection[str], # of KINDS
@@ -131,8 +132,8 @@ def needs(self: Plan) -> list[Needed]:
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #6830847e
 RATES = dict(no=40e12, tf32=150e12, bf16=200e12) # operations a second of one H100, by precision
 HELD = dict(no=86, tf32=86, bf16=63) # bytes a position, layer and channel that wait for the gradient
-ASSUMED = ("Estimates, until a GPU has been at hand: one H100 at {rate:g} TFLOP a second; {held} bytes wait for the "
-           "gradient a position, layer and channel; 16 bytes a parameter in training, 12 in a checkpoint; in "
+ASSUMED = ("Estimates, until a GPU has been at hand: one H100 at {rate:g} TFLOP a second; {held} bytes wait for "
+           "the gradient a position, layer and channel; 16 bytes a parameter in training, 12 in a checkpoint; in "
            "memory and on disk three times the data. What is read, drawn and scored is not counted.")
 
 @patch(as_prop=True)
@@ -156,10 +157,12 @@ def gpu_gigabytes(self: Plan, training: Training) -> float:
 def estimates(self: Plan) -> dict[str, float]:
     "Hours of one GPU, and gigabytes."
     needs, trained = self.needs, [t for t in self.trainings if t.trained]
-    data, models = (sum(need.bytes or 0 for need in needs if need.kind == kind)/1e9 for kind in ("data", "model"))
+    def gigabytes(kind): return sum(need.bytes or 0 for need in needs if need.kind == kind)/1e9
+    data, models = gigabytes("data"), gigabytes("model")
     kept = sum((t.times if t.kept else 1)*12*t.shape.parameters*1e6 for t in trained)/1e9
-    return dict(hours=sum(map(self.hours_of, self.trainings)), gpu_gb=max(map(self.gpu_gigabytes, self.trainings), default=0.),
-                ram_gb=4 + 3*data, download_gb=data + models, disk_gb=3*data + 2*models + kept)
+    hours, most = map(self.hours_of, self.trainings), map(self.gpu_gigabytes, self.trainings)
+    return dict(hours=sum(hours), gpu_gb=max(most, default=0.), ram_gb=4 + 3*data,
+                download_gb=data + models, disk_gb=3*data + 2*models + kept)
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #05b083f9
 def _size(n: int|None) -> str:
@@ -173,8 +176,8 @@ def _table(header: str, rows: Sequence[Sequence[Any]]) -> list[str]: # Markdown
 @patch
 def __str__(self: Plan) -> str:
     loaded = [(x.kind, x.name, x.place, x.commit or "", _size(x.bytes)) for x in self.needs]
-    trained = [(t.name, t.model or "", t.times, f"{t.steps:,}", f"{t.texts:,}", t.length, f"{self.hours_of(t):.1f}",
-                f"{self.gpu_gigabytes(t):.0f} GB") for t in self.trainings]
+    trained = [(t.name, t.model or "", t.times, f"{t.steps:,}", f"{t.texts:,}", t.length,
+                f"{self.hours_of(t):.1f}", f"{self.gpu_gigabytes(t):.0f} GB") for t in self.trainings]
     lines = _table("what, name, from, commit, to download", loaded) if loaded else []
     header = "training, from, times, steps, texts a step, length, GPU hours, GPU memory"
     if trained: lines += _table(header, trained)
@@ -192,7 +195,7 @@ def _repr_markdown_(self: Plan) -> str: return str(self)
 def resolve(self: Plan,
     run: Any, # results.Run, which notes the commits
 ) -> None:
-    """Before anything is read: all of it is fetched and opened, pickled weights are converted, commits noted.
+    """Before anything is read: all is fetched and opened, pickled weights are converted, commits noted.
 
     FileNotFoundError lists what is missing, all of it at once, and what mends it."""
     if missing := [need.missing for need in self.needs if need.missing]:
