@@ -23,8 +23,8 @@ from fastcore.basics import patch
 
 from . import figures, results
 from .core import (
-    PARAMETERS, PROFILES, cache_dir, fingerprint, replacing, seed_everything, settings_for, use_threads,
-    write_atomic)
+    PARAMETERS, PROFILES, as_first, by_first, cache_dir, fingerprint, replacing, seed_everything,
+    settings_for, use_threads, write_atomic)
 from .encoders.base import TextsCut
 
 # %% ../nbs/api/4_study.ipynb #e889ebec
@@ -70,6 +70,8 @@ class Study:
         _prepare(seed, self.settings, deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in table else {}
         if "threads" in table: recorded["device"] = self.device
+        of_this_run = "" if self.resume else f"-{as_first(os.getpid())}" # of several processes the first's
+        self._folder = profile + of_this_run
         self.run = results.Run(notebook, profile, self.settings | recorded, seed=seed)
 
 # %% ../nbs/api/4_study.ipynb #51543cf2
@@ -98,8 +100,8 @@ def device(self: Study) -> str: # "cuda" or "cpu"
 
 @patch(as_prop=True)
 def store(self: Study) -> Path: # created
-    "The folder of branches and kept values; where nothing is resumed it is of this process alone."
-    return cache_dir(self.notebook, self.profile if self.resume else f"{self.profile}-{os.getpid()}")
+    "The folder of branches and kept values; where nothing is resumed it is of this run alone."
+    return cache_dir(self.notebook, self._folder)
 
 @patch
 def __iter__(self: Study) -> Iterator:
@@ -126,10 +128,12 @@ def cite(self: Study,
 # %% ../nbs/api/4_study.ipynb #5cca30e0
 @patch(as_prop=True)
 def training(self: Study) -> dict[str, Any]:
-    "For `Branch.grow`: the precision and the pieces of the table, the bar, and when the minutes are over."
+    "For `Branch.grow`: rows of the table, who makes batches ahead of a GPU, the bar, when minutes are over."
     rows = dict(mixed_precision="precision", piece_steps="piece_steps")
     known = {option: self.settings[row] for option, row in rows.items() if row in self.settings}
-    return known | dict(show_progress=self.show_progress, until=self.until)
+    cores = (os.cpu_count() or 1)//int(os.environ.get("WORLD_SIZE", 1)) # as if all ran on this machine
+    workers = 0 if self.device == "cpu" else min(4, max(0, cores - 1)) # a CPU has no core to spare
+    return known | dict(workers=workers, show_progress=self.show_progress, until=self.until)
 
 @patch
 def warmup(self: Study,
@@ -200,23 +204,31 @@ def kept(self: Study,
     name: str, # what it is, as a file may be called
     key: Any, # all that decides the value: the key of a branch, or a list of JSON values
     compute: Callable[[], Any], # called where it is not there yet
+    together: bool=False, # of several processes all compute, because it trains; else the first, for all
 ) -> Any: # arrays within it as float64, int64 or bool; a value that is itself an array as it was
-    "A value that is computed once, and kept in the store."
+    "A value that is computed once, and kept in the store, whence every process has it."
     path = self.store/"kept"/f"{name}-{fingerprint(key)}.json"
     array = path.with_suffix(".npy")
-    if not path.is_file() and not array.is_file():
-        value = compute()
+    def write(value):
         if isinstance(value, np.ndarray):
             with replacing(array) as temporary: np.save(temporary, value, allow_pickle=False)
         else: write_atomic(path, json.dumps(_plain(value)))
+    if not as_first(path.is_file() or array.is_file()):
+        known = compute() if together else None
+        by_first(lambda: write(known if together else compute()))
     if array.is_file(): return np.load(array, allow_pickle=False)
     return json.loads(path.read_text(encoding="utf-8"), object_hook=_with_arrays)
 
 # %% ../nbs/api/4_study.ipynb #e00597f3
 @patch
+def remove(self: Study, folder: Path) -> None:
+    "A folder of the store that is needed no longer: by the first process, once all have come here."
+    by_first(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+
+@patch
 def finish(self: Study) -> None:
     "Save the run, clear the store where nothing is to be resumed, and say where figures and table are."
     folder = self.run.save()
-    if not self.resume: shutil.rmtree(self.store)
+    if not self.resume: self.remove(self.store)
     print("figures:", ", ".join(os.path.relpath(path) for path in sorted(folder.glob("*.png"))) or "none")
     print("table:  ", os.path.relpath(folder/"numbers.csv"))

@@ -1,4 +1,5 @@
 "losses.supervised: parity with sentence-transformers, what makes each the loss it is, and gradients."
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -89,3 +90,36 @@ def test_half_precision_is_computed_in_float32():
         assert loss(a.bfloat16(), b.bfloat16(), known).dtype == torch.float32
         broken = b.index_fill(0, torch.tensor(2), torch.nan)
         with pytest.raises(FloatingPointError, match="b, row 2"): loss(a, broken, known)
+
+
+@pytest.mark.parametrize("variant, name", [("released", "new_supcon_loss"), ("paper_eq4", "paper_eq4_sum"),
+                                           ("supcon", "tian_supcon_loss"), ("simclr", "tian_simclr_loss")])
+def test_the_four_readings_of_visualcse(golden, variant, name):
+    arrays = np.load(golden/"losses"/"nonling_supcon_repeated.npz", allow_pickle=False)
+    a, b, labels = (torch.from_numpy(arrays[key]) for key in ("f1", "f2", "labels"))
+    a, b = a.requires_grad_(), b.requires_grad_()
+    loss = sup_con(a, b, labels, variant=variant)
+    assert loss.item() == pytest.approx(float(arrays[name]), abs=1e-12)
+    loss.backward()
+    if name.endswith("_loss") and (gradient := name.replace("_loss", "_grad")) in arrays:
+        found = torch.cat([a.grad, b.grad]).numpy()
+        np.testing.assert_allclose(found, arrays[gradient], rtol=0, atol=1e-12)
+
+
+@few
+@batches
+def test_the_printed_equation_in_a_loop(n, d, seed):
+    a, b, _, labels = draw(seed, n, d)
+    labels[0], labels[1] = 0, 1
+    cosines, expected = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T/.5, 0.
+    for row, label in zip(cosines, labels):
+        right = sum(s.exp() for s, other in zip(row, labels) if other == label)
+        wrong = sum(s.exp() for s, other in zip(row, labels) if other != label)
+        expected = expected - (right/wrong).log()
+    torch.testing.assert_close(sup_con(a, b, labels, .5, "paper_eq4"), expected)
+
+
+def test_the_printed_equation_needs_two_labels():
+    a, b, _, _ = draw(0, 4, 3)
+    with pytest.raises(ValueError, match="all 4 labels are one"):
+        sup_con(a, b, torch.full((4,), 3), variant="paper_eq4")

@@ -87,13 +87,25 @@ def test_it_unpacks(place):
     assert device in ("cpu", "cuda") and run.settings["device"] == device
 
 
-def test_what_training_is_given():
+def test_what_training_is_given(monkeypatch):
+    monkeypatch.setattr(Study, "device", "cpu")
     study = Study("98_x", COMPUTES, "small", show_progress=False, minutes=2)
     until = study.training.pop("until")
-    expected = dict(mixed_precision="bf16", piece_steps=200, show_progress=False, until=until)
+    expected = dict(mixed_precision="bf16", piece_steps=200, workers=0, show_progress=False, until=until)
     assert study.training == expected
     assert 110 < until - time.monotonic() <= 120
-    assert Study("98_x", TABLE).training == dict(mixed_precision="no", show_progress=True, until=None)
+    assert Study("98_x", TABLE).training == dict(mixed_precision="no", workers=0,
+                                                     show_progress=True, until=None)
+
+
+def test_a_gpu_gets_workers_that_draw_ahead(monkeypatch):
+    monkeypatch.setattr(Study, "device", "cuda")
+    for cores, processes, workers in ((1, 1, 0), (3, 1, 2), (16, 1, 4), (16, 8, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        study = Study("98_x", TABLE)
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        assert study.training["workers"] == workers
 
 
 def test_a_function_takes_its_rows():

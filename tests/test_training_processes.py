@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from training_runs import (PAIRS, PLACES, TEXTS, TRIPLES, as_rank, both_finish, kept, nearness, one_stage,
                            plain_descent, quick, same, start, tiny)
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TWO = [
     Stage("visual", TEXTS, InfoNCE(Perturbed("word_shuffle")), steps=4, batch_size=7, warmup_steps=0,
           learning_rate=.1, accumulate=2),
+    Stage("in chunks", TRIPLES, InfoNCE(chunk=4), steps=3, batch_size=9, warmup_steps=0, learning_rate=.1),
     Stage("distillation", PAIRS, Distillation(PLACES, Pairs()), steps=2, batch_size=7, warmup_steps=1,
           learning_rate=.02),
     Stage("reasoning", TRIPLES, InfoNCE(Pairs(typo_rate=.3)), steps=5, batch_size=9, warmup_steps=1,
@@ -51,7 +53,7 @@ def run_as_rank(rank, folder):
     for stop in (3, 4, None):
         dev = never if rank else nearness
         history = quick(encoder, TWO, folder/"run", dev=dev, eval_every=2, stop_after=stop)
-    assert (folder/"run"/"02-reasoning"/"config.json").exists() and not encoder.training
+    assert (folder/"run"/"03-reasoning"/"config.json").exists() and not encoder.training
     save_file(encoder.state_dict(), folder/f"{rank}.safetensors")
     (folder/f"{rank}.json").write_text(json.dumps(history))
     torch.distributed.destroy_process_group()
@@ -71,6 +73,27 @@ def test_two_processes_are_one(tmp_path, monkeypatch):
         torch.testing.assert_close(first[name], value, atol=2e-6, rtol=1e-5, msg=name)
     moved = [name for name in first if not torch.allclose(first[name], begin[name], atol=1e-4)]
     assert len(moved) > 10, "the steps are far larger than the tolerance"
+
+
+def test_another_number_of_processes_is_refused_until_the_run_is_over(tmp_path):
+    stages = [one_stage(steps=3)]
+    whole = quick(tiny(), stages, tmp_path, stop_after=2)
+    with safe_open(tmp_path/"state.safetensors", "pt") as file: place = json.loads(file.metadata()["place"])
+    assert place["processes"] == 1
+    def of_two(**changes):
+        state = tmp_path/"state.safetensors"
+        save_file(load_file(state), state, metadata=dict(place=json.dumps(place | changes)))
+    of_two(processes=2)
+    encoder = tiny(seed=1)
+    before = kept(encoder)
+    with pytest.raises(ValueError, match="of 2 processes, and here train 1: .*--processes 2"):
+        quick(encoder, stages, tmp_path)
+    assert same(encoder.state_dict(), before)
+    of_two(processes=1)
+    whole = quick(encoder, stages, tmp_path)
+    with safe_open(tmp_path/"state.safetensors", "pt") as file: place = json.loads(file.metadata()["place"])
+    of_two(processes=2)
+    assert quick(tiny(seed=2), stages, tmp_path) == whole, "what is over can be read by any number"
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4])

@@ -329,8 +329,22 @@ def test_precisions_follow_one_another_and_leave_no_trace(tmp_path):
     np.testing.assert_allclose(losses["b"], losses["a"], rtol=.05)
 
 
+def test_tf32_is_of_the_run_alone(tmp_path):
+    seen = []
+    def look(encoder): return seen.append(torch.get_float32_matmul_precision()) or 0.
+    quick(tiny(), [one_stage()], tmp_path, mixed_precision="tf32", dev=look, stop_after=4)
+    def fails(encoder): raise RuntimeError("mine")
+    with pytest.raises(RuntimeError, match="mine"):
+        quick(tiny(), [one_stage()], tmp_path/"b", mixed_precision="tf32", dev=fails)
+    assert seen == ["high"] and torch.get_float32_matmul_precision() == "highest"
+    with pytest.raises(ValueError, match="mixed_precision 'tf32' then, 'no' now"):
+        quick(tiny(), [one_stage()], tmp_path)
+    with pytest.raises(ValueError, match="mixed_precision='fp8': expected one of no, tf32, bf16, fp16"):
+        quick(tiny(), [one_stage()], tmp_path/"c", mixed_precision="fp8")
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["no", "tf32", "bf16", "fp16"])
 def test_on_a_gpu(precision, tmp_path):
     quick(tiny(), [one_stage()], tmp_path/"cpu")   # the device of the first run is not that of the second
     stages = [one_stage(steps=20), one_stage(steps=20), Stage("both", tasks=TASKS, steps=5)]

@@ -6,17 +6,15 @@
 __all__ = ['DECIDES', 'average_weights', 'TimeIsUp', 'Branch']
 
 # %% ../../nbs/api/3_training/9_branches.ipynb #ad27e8c4
-import copy, dataclasses, functools, json, math, time
+import copy, dataclasses, functools, json, math, shutil, time, weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.state import PartialState
-from accelerate.utils import broadcast_object_list
 from fastcore.basics import patch
 
-from ..core import derive_seed, fingerprint, write_atomic
+from ..core import as_first, by_first, derive_seed, fingerprint, write_atomic
 from ..encoders.checkpoints import weights_digest
 from ..results import code_state
 from .checkpoint import plain
@@ -35,7 +33,8 @@ def average_weights(
         raise ValueError("the encoders are not of one architecture; their weights cannot be averaged")
     average, mean = copy.deepcopy(encoders[0]), {}
     for name, value in states[0].items():
-        mean[name] = torch.stack([state[name].double() for state in states]).mean(0).to(value.dtype)
+        total = torch.stack([state[name].cpu().double() for state in states])
+        mean[name] = total.mean(0).to(value.dtype)
     average.load_state_dict(mean)
     return average
 
@@ -54,6 +53,9 @@ class Branch:
     seconds: float = 0. # of training, from the root on
     commits: tuple[str, ...] = () # of the checkout, from the root on; "+": files differed from the commit
     pieces: list[dict] = dataclasses.field(default_factory=list) # of its last stage: steps, seconds ...
+    device: Any = None # where its encoder is used; None: wherever it is, nobody moves it
+
+    def __post_init__(self): self.encoder # the last that was used
 
     @property
     def rate(self) -> float: # nan where nothing was trained
@@ -66,6 +68,27 @@ class Branch:
         "What was measured on dev in its last stage."
         measured = (row for row in self.history if "dev" in row)
         return {row["step"]: row.get("dev_scores", dict(score=row["dev"])) for row in measured}
+
+# %% ../../nbs/api/3_training/9_branches.ipynb #ab8dd2d8
+_recent: list[weakref.ref] = [] # encoders of branches that are on a GPU, the last used at the end
+
+def _room(device: torch.device) -> float: # bytes for the encoders of branches: an eighth of the card
+    return torch.cuda.get_device_properties(device).total_memory/8
+
+def _bring(encoder: Any, device: torch.device):
+    "On its device; those that were not used lately make room."
+    others = [ref for ref in _recent if ref() not in (None, encoder)]
+    _recent[:] = [*others, weakref.ref(encoder)]
+    encoder.to(device)
+    def held(ref): return sum(p.numel()*p.element_size() for p in ref().parameters())
+    while len(_recent) > 1 and sum(map(held, _recent)) > _room(device): _recent.pop(0)().to("cpu")
+
+def _get(self: Branch) -> Any:
+    encoder = self.__dict__["_encoder"]
+    if self.device is not None and self.device.type == "cuda": _bring(encoder, self.device)
+    return encoder
+
+Branch.encoder = property(_get, lambda self, encoder: self.__dict__.update(_encoder=encoder))
 
 # %% ../../nbs/api/3_training/9_branches.ipynb #83ac15e0
 @patch(cls_method=True)
@@ -85,7 +108,8 @@ def average(cls: Branch,
     key = fingerprint([branch.key for branch in branches])
     commits = tuple(dict.fromkeys(commit for branch in branches for commit in branch.commits))
     seconds = sum(branch.seconds for branch in branches)
-    return cls(encoder, key, branches[0].store, seconds=seconds, commits=commits)
+    device = next((branch.device for branch in branches if branch.device), None)
+    return cls(encoder, key, branches[0].store, seconds=seconds, commits=commits, device=device)
 
 # %% ../../nbs/api/3_training/9_branches.ipynb #1f70c3ba
 DECIDES = "mixed_precision", "weight_decay", "max_grad_norm" # options of fit that change the weights
@@ -97,9 +121,7 @@ def _key(branch: Branch, name: str, stage: Stage, seed: int, options: dict) -> s
 
 def _over(until: float|None) -> bool: # as the first process says
     if until is None: return False
-    over = time.monotonic() >= until
-    several = PartialState._shared_state and PartialState().num_processes > 1
-    return broadcast_object_list([over])[0] if several else over
+    return as_first(time.monotonic() >= until)
 
 # %% ../../nbs/api/3_training/9_branches.ipynb #62d9c1f8
 @patch
@@ -117,7 +139,7 @@ def grow(self: Branch,
     go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,
                               **options)
     log, history = folder/"pieces.json", go_on(stop_after=0)
-    pieces = json.loads(log.read_text()) if log.exists() else []
+    pieces = by_first(lambda: json.loads(log.read_text()) if log.exists() else [])
     while (done := len(history)) < stage.steps:
         if _over(until):
             raise TimeIsUp(f"the time is over; {name} stands at {done} of {stage.steps} steps. The same "
@@ -127,7 +149,13 @@ def grow(self: Branch,
         seconds, commit = time.perf_counter() - began, f"{code['commit']}{'+'*bool(code['dirty'])}"
         pieces.append(dict(steps=len(history) - done, seconds=round(seconds, 3), commit=commit,
                            device=encoder.device.type))
-        write_atomic(log, json.dumps(pieces))
+        by_first(lambda: write_atomic(log, json.dumps(pieces)))
     commits = tuple(dict.fromkeys([*self.commits, *(piece["commit"] for piece in pieces)]))
     seconds = self.seconds + sum(piece["seconds"] for piece in pieces)
-    return Branch(encoder, key, self.store, folder, history, seconds, commits, pieces)
+    return Branch(encoder, key, self.store, folder, history, seconds, commits, pieces, encoder.device)
+
+# %% ../../nbs/api/3_training/9_branches.ipynb #1df3f899
+@patch
+def remove(self: Branch):
+    "Its folder is removed, by the first process, once all have come here; the encoder stays."
+    if self.folder: by_first(functools.partial(shutil.rmtree, self.folder))

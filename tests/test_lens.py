@@ -1,0 +1,122 @@
+"encoders.features and encoders.lens: the same numbers from disk as from the encoder, over pixels and tokens."
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from sentnb.encoders import (
+    FeatureStore, Lens, LensConfig, PixelConfig, PixelEncoder, small_text_encoder, train_wordpiece)
+from sentnb.encoders.checkpoints import weights_digest
+from sentnb.encoders.features import token_states
+from sentnb.encoders.lens import KINDS, binary_vectors, hamming, shared_features
+from sentnb.renderer import RenderConfig
+from sentnb.training import Stage, fit
+from sentnb.training.bitext import Entailment, MaxHinge
+
+TEXTS = ["a cat", "the river runs to the sea, and it rains", "ein Hund", "Хлеб", "x"]
+PAIRS = [("a cat", "eine Katze"), ("a dog", "ein Hund"), ("the sea", "das Meer"), ("bread", "Brot")]
+
+
+def pixels():
+    sizes = PixelConfig(16, 2, 2, 32, max_patches=24)
+    return PixelEncoder(sizes, RenderConfig(strategy="words", max_patches=24)).eval()
+
+
+def tokens():
+    return small_text_encoder(train_wordpiece(TEXTS*3, 120), hidden_size=16, num_hidden_layers=2,
+                              num_attention_heads=2, max_length=16).eval()
+
+
+@pytest.fixture(params=(pixels, tokens), ids=("pixels", "tokens"))
+def base(request):
+    torch.manual_seed(0)
+    return request.param()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lens_over_a_store_is_the_lens_over_its_encoder(base, kind, tmp_path):
+    torch.manual_seed(1)
+    lens = Lens(base, LensConfig(kind, width=24, gating=8)).eval()
+    store = FeatureStore(base, tmp_path)
+    store.add(TEXTS, batch_size=2, shard_size=2, show_progress=False)
+    direct = lens.encode(TEXTS, normalize=False)
+    assert direct.shape == (len(TEXTS), lens.width)
+    np.testing.assert_allclose(lens.over(store).encode(TEXTS, normalize=False), direct, atol=5e-3)
+    if kind == "mean":
+        states, mask = token_states(base, TEXTS)
+        expected = np.stack([row[seen].mean(0) for row, seen in zip(states.numpy(), mask.numpy())])
+        np.testing.assert_allclose(direct, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_in_a_batch_do_not_matter(base, kind):
+    torch.manual_seed(1)
+    lens = Lens(base, LensConfig(kind, width=24, gating=8, convolutions=3)).eval()
+    whole = lens.encode(TEXTS, normalize=False)
+    for text, vector in zip(TEXTS, whole):
+        np.testing.assert_allclose(lens.encode([text], normalize=False)[0], vector, atol=1e-5)
+
+
+def test_killed_and_resumed_it_ends_at_the_same_weights_and_the_base_at_its_own(base, tmp_path):
+    frozen = weights_digest(base)
+    known = [(*pair, i % 3) for i, pair in enumerate(PAIRS)]
+    stages = [Stage("translation", PAIRS, MaxHinge(), steps=6, batch_size=4),
+              Stage("inference", known, Entailment(hidden=8), steps=4, batch_size=4)]
+
+    def trained(folder, *pieces):
+        torch.manual_seed(2)
+        for piece in pieces:
+            lens = Lens(base, LensConfig("gated", width=12, gating=8, dropout=.1))
+            lens.load_state_dict(start)
+            fit(lens, stages, folder, show_progress=False, stop_after=piece)
+        return lens
+
+    torch.manual_seed(2)
+    start = {name: weight.clone() for name, weight in Lens(
+        base, LensConfig("gated", width=12, gating=8, dropout=.1)).state_dict().items()}
+    whole, broken = trained(tmp_path/"whole", None), trained(tmp_path/"broken", 2, 5, None)
+    assert weights_digest(whole) == weights_digest(broken) and weights_digest(base) == frozen
+    assert any(not torch.equal(weight, start[name]) for name, weight in whole.state_dict().items())
+    again = Lens.from_pretrained(tmp_path/"whole"/"01-inference", base)
+    np.testing.assert_array_equal(again.encode(TEXTS), whole.eval().encode(TEXTS))
+
+
+def test_it_trains_from_a_store_without_the_encoder_running(base, tmp_path, monkeypatch):
+    store = FeatureStore(base, tmp_path/"store")
+    store.add([text for pair in PAIRS for text in pair], show_progress=False)
+
+    def running(*tensors): raise AssertionError("the encoder ran")
+    monkeypatch.setattr(type(base), "hidden_states", running)
+    lens = Lens(store, LensConfig("simple", width=12))
+    history = fit(lens, [Stage("translation", PAIRS, MaxHinge(), steps=30, batch_size=4, learning_rate=1e-2)],
+                  tmp_path/"run", show_progress=False)
+    assert history[-1]["loss"] < history[0]["loss"]
+
+
+def test_a_lens_is_a_small_file_that_knows_its_base(base, tmp_path):
+    lens = Lens(base, LensConfig("simple", width=12))
+    folder = lens.save_pretrained(tmp_path/"lens", half=True)
+    assert json.loads((folder/"config.json").read_text())["base"] == lens.base_fingerprint
+    size = (folder/"model.safetensors").stat().st_size
+    assert size < 2*sum(weight.numel() for weight in lens.parameters()) + 500
+    with torch.no_grad(): next(base.parameters()).add_(1)
+    with pytest.raises(ValueError, match="another encoder, other weights"): Lens.from_pretrained(folder, base)
+    with pytest.raises(TypeError, match="gives no token states: it has no collate"): Lens("bert")
+
+
+def test_binary_vectors_against_numpy():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(7, 30)), rng.normal(size=(4, 30))
+    p, q = (binary_vectors(x, .5) for x in (a, b))
+    assert p.dtype == np.uint8 and p.shape == (7, 4)
+    np.testing.assert_array_equal(shared_features(p, q), ((a > .5)[:, None] & (b > .5)[None]).sum(2))
+    np.testing.assert_array_equal(hamming(p, q), ((a > .5)[:, None] != (b > .5)[None]).sum(2))
+    with pytest.raises(ValueError, match="expected"): binary_vectors(a[0])
+
+
+def test_a_text_that_cannot_be_kept_is_named(base, tmp_path):
+    store = FeatureStore(base, tmp_path)
+    with pytest.raises(TypeError, match="texts is one str"): store.add("a cat", show_progress=False)
+    with pytest.raises(KeyError, match="'nothing' is not in the store"): Lens(store).encode(["nothing"])
+    with pytest.raises(ValueError, match="both must be at least 1"): store.add(TEXTS, batch_size=0)
