@@ -1407,6 +1407,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                             'sentnb.evaluation.transfer.task_data': ( 'api/3_evaluation/transfer.html#task_data',
                                                                                       'sentnb/evaluation/transfer.py')},
             'sentnb.experiments.checking': { 'sentnb.experiments.checking.plan_of': ( 'api/5_experiments/checking.html#plan_of',
+                                                                                      'sentnb/experiments/checking.py'),
+                                             'sentnb.experiments.checking.summary': ( 'api/5_experiments/checking.html#summary',
                                                                                       'sentnb/experiments/checking.py')},
             'sentnb.experiments.commands': { 'sentnb.experiments.commands._check': ( 'api/5_experiments/commands.html#_check',
                                                                                      'sentnb/experiments/commands.py'),

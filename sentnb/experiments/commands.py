@@ -6,13 +6,13 @@
 __all__ = ['PLAIN', 'VARIABLES', 'parser', 'run_named', 'main']
 
 # %% ../../nbs/api/5_experiments/5_commands.ipynb #67d31c8a
-import argparse, os, sys, time
+import argparse, contextlib, os, sys, time
 from collections.abc import Sequence
 from pathlib import Path
 
 from .. import __version__
 from ..core import PROFILES
-from .checking import plan_of
+from .checking import plan_of, summary
 from .files import encode_file, plain_warnings, render_text
 from .notebooks import experiments, find, parse_assignments, runs_folder
 from .running import RunFailed, folder_told, listening, run, run_together, typed
@@ -49,7 +49,7 @@ def _check_parser(commands) -> None:
         "check", help="what a run would need: data, models, hours, memory, disk", epilog=VARIABLES,
         description="What a run would load and train, before anything is downloaded. Exit status: 1 where "
                     "something is missing.", **PLAIN)
-    command.add_argument("name", help="05_leapfrog, 5, leapfrog, or the path of a notebook")
+    command.add_argument("name", help="05_leapfrog, 5, leapfrog, the path of a notebook, or all: a row for each")
     command.add_argument("-p", "--profile", default="paper", choices=PROFILES, help="default: paper")
     command.add_argument("-P", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
                          help="another parameter of the notebook, as of `sentnb run`")
@@ -142,6 +142,10 @@ def _run(arguments: argparse.Namespace) -> None:
     print(f"  notebook  {typed(executed)}")
 
 def _check(arguments: argparse.Namespace) -> int: # exit status
+    if arguments.name == "all":
+        with contextlib.redirect_stdout(sys.stderr): table = summary(arguments.profile)
+        print(table)
+        return 0
     plan = plan_of(arguments.name, arguments.profile, parse_assignments(arguments.parameters))
     missing = [need.missing for need in plan.needs if need.missing]
     print(f"# {find(arguments.name).stem} at {arguments.profile}\n\n{plan}")

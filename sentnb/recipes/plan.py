@@ -130,11 +130,11 @@ def needs(self: Plan) -> list[Needed]:
     return [mended(thing) for thing in look(**self._asked())]
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #6830847e
-RATES = dict(no=40e12, tf32=150e12, bf16=200e12) # operations a second of one H100, by precision
+RATES = dict(no=40e12, tf32=100e12, bf16=200e12) # operations a second of one H100, by precision
 HELD = dict(no=86, tf32=86, bf16=63) # bytes a position, layer and channel that wait for the gradient
-ASSUMED = ("Estimates, until a GPU has been at hand: one H100 at {rate:g} TFLOP a second; {held} bytes wait for "
-           "the gradient a position, layer and channel; 16 bytes a parameter in training, 12 in a checkpoint; in "
-           "memory and on disk three times the data. What is read, drawn and scored is not counted.")
+ASSUMED = ("Estimates, until a GPU has been at hand: one H100 at {rate:g} TFLOP a second; {held} bytes wait "
+           "for the gradient a position, layer and channel; 16 bytes a parameter in training, 12 in a "
+           "checkpoint; in memory and on disk three times the data. What is read, drawn and scored is not counted.")
 
 @patch(as_prop=True)
 def assumed(self: Plan) -> str:
@@ -199,5 +199,6 @@ def resolve(self: Plan,
 
     FileNotFoundError lists what is missing, all of it at once, and what mends it."""
     if missing := [need.missing for need in self.needs if need.missing]:
-        raise FileNotFoundError("\n".join([f"{len(missing)} of what this run needs cannot be had:", *missing]))
+        lines = [f"{len(missing)} of what this run needs cannot be had:", *missing]
+        raise FileNotFoundError("\n".join(lines))
     needed(**self._asked(), run=run)
