@@ -107,7 +107,7 @@ def plain_table(folder, name):
 @holds("princeton-nlp/datasets-for-simcse")
 def lines_of_text(folder, name):
     "Beside other files, which are not read."
-    lines = "".join(f"{text}\n" for text in english(600))
+    lines = "".join(f"{text}\n" for text in english(9_500)) # a thousandth of them is a batch
     (folder/"wiki1m_for_simcse.txt").write_text(lines, encoding="utf-8")
     (folder/"nli_for_simcse.csv").write_text("sent0,sent1,hard_neg\n", encoding="utf-8")
 

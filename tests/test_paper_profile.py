@@ -14,7 +14,7 @@ from sentnb import experiments
 
 ROOT = Path(__file__).resolve().parent.parent
 # trees: spaCy is an extra
-SMALL = dict(trees="microworld", threads=1, seeds=1, pairs=20, sentences=200, pool=400, redraws=5, draws=2)
+SMALL = dict(trees="microworld", threads=1, seeds=1, pairs=20, redraws=5, draws=2, questions=["negatives"])
 MOST = dict(steps=2, batch=8, queue=8, warmup=1) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
 AGAIN = ("05_leapfrog", "08_micse_attention") # once more without a network
@@ -42,8 +42,10 @@ def table_of(path: Path) -> dict[str, tuple]:
 
 
 def small(name: str, demo, paper):
-    "What costs little: of two numbers the smaller, of two lists the shorter (None is all); at most MOST."
+    "What costs little: the smaller number, the shorter list (None is all), as many of the names."
     if name in SMALL: return SMALL[name]
+    if isinstance(demo, (list, tuple)) and demo and isinstance(demo[0], str):
+        return paper and list(paper[:len(demo)]) # names at paper are others
     if isinstance(demo, (list, tuple)) and isinstance(paper, (list, tuple, type(None))):
         return list(demo if paper is None or len(demo) <= len(paper) else paper) # papermill knows no tuples
     if type(demo) is int and type(paper) in (int, type(None)) and not name.endswith(AS_PUBLISHED):

@@ -34,7 +34,7 @@ def learning_rate_at(
     warmup_steps: int=0,
     schedule: str="linear", # of the decay, or "cosine"
 ) -> float:
-    "Linear warm-up to the peak, then decay to zero at the end of the stage, in a line or along a cosine."
+    "Linear warm-up to the peak, then decay to zero, in a line or along a cosine."
     if step < warmup_steps: return peak*(step + 1)/warmup_steps
     left = (steps - step)/max(1, steps - warmup_steps)
     return peak*(left if schedule == "linear" else (1 - math.cos(math.pi*left))/2)
