@@ -13,7 +13,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 # %% ../nbs/api/4_study.ipynb #10ec5817
 import functools, inspect, json, random, shutil, time, warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ def settings_of(
 # %% ../nbs/api/4_study.ipynb #7259ef08
 class Study:
     "One run of an experiment: `settings, run, store, seeds, device = Study(...)`."
+    whose: Mapping[str, str] = {} # setting -> whose its number at paper is, see `cite`
+
     def __init__(self,
         notebook: str, # "05_leapfrog"
         table: Mapping[str, tuple], # setting -> (demo, small, paper)
@@ -108,8 +110,21 @@ def __iter__(self: Study) -> Iterator:
 
 @patch(as_prop=True)
 def table(self: Study) -> pd.DataFrame:
-    "The three profiles side by side, as the table has them."
-    return pd.DataFrame(self._table, index=list(PROFILES), dtype=object).T
+    "The three profiles side by side, as the table has them; and whose the numbers of `paper` are (`cite`)."
+    whose = dict(zip(["whose"]*bool(self.whose), [[self.whose.get(name, "ours") for name in self._table]]))
+    return pd.DataFrame(self._table, index=list(PROFILES), dtype=object).T.assign(**whose)
+
+# %% ../nbs/api/4_study.ipynb #0f29d7ca
+@patch
+def cite(self: Study,
+    sources: Mapping[str, Iterable[str]], # "the paper, sec. 4" -> settings
+) -> None:
+    "Say whose the numbers at `paper` are; ValueError names a setting that comes twice, or is no row."
+    named = [(name, source) for source, names in sources.items() for name in names]
+    wrong = [name for i, (name, _) in enumerate(named)
+             if name not in self._table or name in dict(named[:i])]
+    if wrong: raise ValueError(f"{', '.join(wrong)}: expected each once, and of {', '.join(self._table)}")
+    self.whose = dict(named)
 
 # %% ../nbs/api/4_study.ipynb #5cca30e0
 @patch(as_prop=True)
@@ -120,6 +135,15 @@ def training(self: Study) -> dict[str, Any]:
     cores = (os.cpu_count() or 1)//int(os.environ.get("WORLD_SIZE", 1)) # as if all ran on this machine
     workers = 0 if self.device == "cpu" else min(4, max(0, cores - 1)) # a CPU has no core to spare
     return known | dict(workers=workers, show_progress=self.show_progress, until=self.until)
+
+@patch
+def warmup(self: Study,
+    stage: str, # "visual"
+    steps: int,
+) -> int: # at least 1
+    "Steps of warm-up: the share that the row `warmup` has for all stages, or for each by name."
+    share = self.settings["warmup"]
+    return max(1, round((share[stage] if isinstance(share, Mapping) else share)*steps))
 
 @patch
 def options(self: Study,

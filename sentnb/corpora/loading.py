@@ -103,9 +103,9 @@ def _snapshots(
     digits: str="", # that the commit begins with
 ) -> list[str]: # whole commits
     "Those that the cache of the Hub holds."
-    import huggingface_hub
+    from huggingface_hub.constants import HF_HUB_CACHE
     folder = f"datasets--{repository.replace('/', '--')}"
-    snapshots = Path(huggingface_hub.constants.HF_HUB_CACHE)/folder/"snapshots"
+    snapshots = Path(HF_HUB_CACHE)/folder/"snapshots"
     return [place.name for place in sorted(snapshots.glob(f"{digits}*")) if len(place.name) == 40]
 
 @functools.lru_cache

@@ -22,7 +22,9 @@ def as_shipped(
 ) -> Any: # of the same kind, in eval mode
     "Saved in half precision, and loaded again."
     with tempfile.TemporaryDirectory() as folder:
-        return type(model).from_pretrained(model.save_pretrained(Path(folder)/"model", half=True)).to(device)
+        shipped = type(model).from_pretrained(model.save_pretrained(Path(folder)/"model", half=True)).to(device)
+    if fonts := getattr(model, "fonts", ()): shipped.fonts = fonts # their copies are gone with the folder
+    return shipped
 
 # %% ../../nbs/api/4_recipes/5_shipping.ipynb #b20b429e
 def score_table(

@@ -197,6 +197,26 @@ class _Papers(_Declared):
             found[l] = self.some(self.clean.rows(f"STS-B train {l}", rows))
         return dict(bilingual=found)
 
+# %% ../../nbs/api/4_recipes/2_sources.ipynb #2b1f13bc
+@patch
+def blocks(self: _Papers) -> dict:
+    return dict(documents=[first for first, _ in self.documents()["documents"]])
+
+@patch
+def multilingual(self: _Papers) -> dict:
+    by_language = TrainingData(translations=self.translations).parallel.values()
+    return dict(sentences=self.singles + [translation for pairs in by_language for _, translation in pairs])
+
+@patch
+def triples(self: _Papers) -> dict:
+    found: dict[str, dict[str, str]] = {} # premise -> class -> hypothesis, the first of each
+    for dataset in corpora.with_role("english", collection=self.collection):
+        for row in corpora.load(dataset.name, revision=self.revisions.get(dataset.name)):
+            found.setdefault(row["sentence1"], {}).setdefault(str(row["label"]).lower(), row["sentence2"])
+    wanted = "entailment", "contradiction"
+    rows = [(premise, *map(of.get, wanted)) for premise, of in found.items() if all(map(of.get, wanted))]
+    return dict(triples=self.clean.rows("triples", rows))
+
 # %% ../../nbs/api/4_recipes/2_sources.ipynb #704d32b0
 SOURCES = dict(microworld=_Microworld, public=_Public, papers=_Papers)
 

@@ -33,10 +33,12 @@ def learning_rate_at(
     steps: int, # of the stage
     peak: float,
     warmup_steps: int=0,
+    schedule: str="linear", # of the decay, or "cosine"
 ) -> float:
-    "Linear warm-up to the peak, then linear decay to zero at the end of the stage."
+    "Linear warm-up to the peak, then decay to zero, in a line or along a cosine."
     if step < warmup_steps: return peak*(step + 1)/warmup_steps
-    return peak*(steps - step)/max(1, steps - warmup_steps)
+    left = (steps - step)/max(1, steps - warmup_steps)
+    return peak*(left if schedule == "linear" else (1 - math.cos(math.pi*left))/2)
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #b13879da
 READ_EVERY = 50 # steps on a GPU between two looks at the losses
@@ -90,7 +92,7 @@ def take(self: Steps,
     losses, norms, self.cut, self.texts = {}, [], Counter(), 0
     for turn, optimizer, parameters in zip(self.turns, self.optimizers, self.parameters):
         task = self.stage.tasks[turn[0]]
-        rate = learning_rate_at(step, self.stage.steps, task.learning_rate, task.warmup_steps)
+        rate = learning_rate_at(step, self.stage.steps, task.learning_rate, task.warmup_steps, task.schedule)
         for group in optimizer.param_groups: group["lr"] = rate
         losses |= {k: self.backward(k, step) for k in turn}
         average_gradients(parameters, self.accelerator)

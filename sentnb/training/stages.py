@@ -19,15 +19,16 @@ from .objectives import InfoNCE, Objective
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #753d020e
 @dataclasses.dataclass(frozen=True)
-@checked(batch_size=whole(1), learning_rate=positive(1e-3), warmup_steps=at_least(0), accumulate=whole(1),
-         weight=positive(1))
+@checked(batch_size=whole(1), learning_rate=positive(1e-3), warmup_steps=at_least(0),
+         schedule=one_of("linear", "cosine"), accumulate=whole(1), weight=positive(1))
 class Task:
     "Examples, what they are trained towards, and the settings of the optimiser."
     examples: Sequence[Any] = dataclasses.field(repr=False) # texts, pairs, arrays: what the objective takes
     objective: Objective = InfoNCE()
     batch_size: int = 128 # examples that meet in one loss
-    learning_rate: float = 1e-3 # peak; linear warm-up, then linear decay to zero
+    learning_rate: float = 1e-3 # peak; linear warm-up, then decay to zero
     warmup_steps: int = 10
+    schedule: str = "linear" # of the decay, or "cosine"
     accumulate: int = 1 # batches a step
     max_length: int|None = None # patches or tokens at which texts are cut; None: the encoder's own limit
     groups: Sequence[str]|None = None # a label for each example: a batch holds examples of one label
@@ -83,6 +84,7 @@ def settings(self: Task) -> dict: # what JSON can hold
     names = "batch_size", "learning_rate", "warmup_steps", "accumulate", "max_length", "weight"
     values = {name: getattr(self, name) for name in names} | dict(objective=self.objective.settings())
     if self.groups is not None: values |= dict(groups=fingerprint(list(self.groups)))
+    if self.schedule != "linear": values |= dict(schedule=self.schedule) # a linear one has always gone unsaid
     known = self.__dict__
     if "_examples" not in known: object.__setattr__(self, "_examples", _fingerprint(self.examples))
     return values | dict(examples=len(self.examples), fingerprint=known["_examples"])
@@ -128,9 +130,10 @@ def _hold(self: Stage, **values: Any):
     if not isinstance(self.name, str) or not self.name or set(self.name) & set("/\\\0"):
         raise ValueError("the name becomes that of a folder; it cannot be empty, nor hold a slash")
     self.__post_init__() # the declared ranges
-    rates = {(task.learning_rate, task.warmup_steps) for task in self.tasks}
+    rates = {(task.learning_rate, task.warmup_steps, task.schedule) for task in self.tasks}
     if self.order == "together" and len(rates) > 1:
-        several = ", ".join(f"{rate:g} after {steps}" for rate, steps in sorted(rates))
+        several = ", ".join(f"{rate:g} after {steps}{', cosine'*(schedule != 'linear')}"
+                            for rate, steps, schedule in sorted(rates))
         raise ValueError("tasks together take one step of one optimiser, and these have several learning "
                          f"rates or warm-ups ({several}): give them one, and weigh their losses by "
                          "weight=, or let them take steps in turn")

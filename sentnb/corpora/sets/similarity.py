@@ -36,9 +36,9 @@ declare("mteb/stsbenchmark-sts", "STS-B, English, with genre, source and year; d
         test=(Tested("STS-B", _both, ("validation", "test"), place=2),))
 declare("mteb/stsb_multi_mt", "STS-B and its machine translations; row i is the same pair in every language",
         SEMEVAL_TERMS, "Cer et al. 2017; May 2021", "https://github.com/PhilipMay/stsb-multi-mt",
-        splits=("train", "dev", "test"), columns=(*_both, "similarity_score"), configs=(*LANGUAGES, "ja"),
+        splits=("train", "dev", "test"), columns=(*_both, "similarity_score"), configs=LANGUAGES,
         hub_id="mteb/stsb_multi_mt", revision="29afa2569dcedaaa2fe6a3dcfebab33d28b82e8c",
-        scored=Scored("STS-B", "similarity_score", None, (*LANGUAGES[1:], "ja")),
+        scored=Scored("STS-B", "similarity_score", None, LANGUAGES[1:]),
         test=(Tested("STS-B", _both, ("dev", "test"), LANGUAGES, place=2),))
 declare("mteb/sickr-sts", "SICK-R as one split of 9,927 pairs; papers test on the 4,927 of sick2014/sick",
         "CC BY-NC-SA 3.0", "Marelli et al. 2014", "https://aclanthology.org/L14-1314",

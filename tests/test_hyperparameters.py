@@ -1,0 +1,181 @@
+"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the two
+papers that have experiments: the same number, or why there is none."""
+import csv
+import re
+
+import pytest
+from test_paper_profile import ROOT, table_of
+
+PIXEL = ("03_alignment", "04_language_models", "05_leapfrog", "06_retrieval")
+MICSE = ("07_micse_lowshot", "08_micse_attention")
+
+# a row -> (notebook, setting, what the table has) each, or why no setting has it
+USED = {
+    ("pixel", "base checkpoint"): [
+        (notebook, setting, "Team-PIXEL/pixel-base") for notebook, setting in zip(
+            PIXEL, ("base", "PIXEL", "start", "base"))],
+    ("pixel", "text renderer"): "the only one there is: sentnb.renderer draws by PangoCairo",
+    ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
+    ("pixel", "learning rate, all other steps"): [
+        ("03_alignment", "lr", 3e-5), ("04_language_models", "reasoning_lr", 3e-5),
+        ("05_leapfrog", "lr", 3e-5), ("05_leapfrog", "cross_lr", 3e-5), ("05_leapfrog", "revisit_lr", 3e-5), ("06_retrieval", "lr", 3e-5)],
+    ("pixel", "epochs"): "steps are set; test_steps_are_one_epoch",
+    ("pixel", "temperature tau"): "InfoNCE's default; test_constants",
+    ("pixel", "max sequence (patch) length"): [
+        ("03_alignment", "max_patches", 64), ("04_language_models", "patch_limit", 64),
+        ("05_leapfrog", "max_patches", 64), ("06_retrieval", "max_patches", 64)],
+    ("pixel", "pooling"): "an encoder's default; test_constants",
+    ("pixel", "normalisation"): "InfoNCE compares, and `encode` gives, vectors of length 1",
+    ("pixel", "loss"): "InfoNCE, symmetric, negatives of the batch",
+    ("pixel", "lambda and p of Eq. 1"): "the paper gives no value, and trains by its loss",
+    ("pixel", "batch size"): "the paper does not state it; the released scripts' 768 and 128",
+    ("pixel", "optimizer, weight decay, warm-up"): "the paper does not state them; the released scripts'",
+    ("pixel", "random seeds"): "the paper does not state them",
+    ("pixel", "STS-b correlation type"): "the paper does not state it; Spearman is reported",
+    ("pixel", "visual alignment corpus"): "the papers' sets, made of it: gowitheflow/wiki1M-*",
+    ("pixel", "typo types"): "written out in the papers' sets",
+    ("pixel", "substitution candidates"): "written out in the papers' sets",
+    ("pixel", "typo tool"): "written out in the papers' sets",
+    ("pixel", "word shuffling types"): "written out in the papers' sets",
+    ("pixel", "share of perturbed characters or words"): "written out in the papers' sets",
+    ("pixel", "topical alignment corpus"): "the paper's set: gowitheflow/wiki-span",
+    ("pixel", "spans per document"): "written out in the paper's set",
+    ("pixel", "span length"): "written out in the paper's set",
+    ("pixel", "reasoning corpus"): "the paper's set, gowitheflow/allnli-sup, ten times the printed counts",
+    ("pixel", "NLI pairs used"): "entailment only: the role of gowitheflow/allnli-sup",
+    ("pixel", "checkpoints in the ensemble"): [
+        (name, "ensemble", ["character", "word-condition", "word-random", "mixture"])
+        for name in ("05_leapfrog", "06_retrieval")],
+    ("pixel", "small bilingual sets S_n"): "the limit of recipes.training_data('papers'); test_constants",
+    ("pixel", "Ted parallel data"): "the printed counts are ten times too small; P_10 as published",
+    ("pixel", "languages in P_10, P_18, P_XL"): "P_10 alone: English and nine others",
+    ("pixel", "P_XL corpora"): "P_XL is not trained",
+    ("pixel", "iterations"): [("05_leapfrog", "iterations", 3)],
+    ("pixel", "pairing"): "every set of translations is beside English",
+    ("pixel", "checkpoint selection"): "on dev, where the scripts select on test",
+    ("pixel", "anisotropy estimate"): "geometry.anisotropy of the first sentences, language by language",
+    ("pixel", "evaluation languages"): "core.LANGUAGES; test_constants",
+    ("pixel", "visual augmentations tried"): "IMAGE_VIEWS of 03: the five",
+    ("pixel", "retrieval cut-offs"): "retrieval.MEASURES; test_constants",
+    ("pixel", "LM ablation pooling"): "the mean, as 04 starts its encoders of tokens",
+    ("micse", "base model"): [(name, "base", "google-bert/bert-base-uncased") for name in MICSE],
+    ("micse", "temperature tau"): "SimCSE's default; test_constants",
+    ("micse", "lambda"): [("07_micse_lowshot", "ami_weights", [2.5e-3]),
+                          ("08_micse_attention", "weights", [2.5e-3])],
+    ("micse", "lambda coarse grid"): "the paper's choice is taken",
+    ("micse", "lambda fine grid"): "the paper's choice is taken",
+    ("micse", "batch size"): [(name, "batch", 50) for name in MICSE],
+    ("micse", "learning rate"): [("08_micse_attention", "lr", 3e-5),
+                                 ("07_micse_lowshot", "second_rate", 3e-5)],
+    ("micse", "warm-up steps"): [(name, "warmup", 250) for name in MICSE],
+    ("micse", "optimization steps"): "one number of steps for all sizes: 07 has one row `steps`",
+    ("micse", "epochs"): [(name, "steps", 1_000_000//50) for name in MICSE],
+    ("micse", "sample queue size |Q|"): [(name, "queue", 384) for name in MICSE],
+    ("micse", "momentum factor"): "Momentum's default; test_constants",
+    ("micse", "dropout"): [(name, "dropout", .1) for name in MICSE],
+    ("micse", "hardware and time"): "of the authors",
+    ("micse", "training set sizes"): "shares of the pool: SIZES of 07",
+    ("micse", "seeds"): [("07_micse_lowshot", "draws", 5), ("08_micse_attention", "seeds", 5)],
+    ("micse", "layers used"): "AMI's default, the last four",
+    ("micse", "head pooling"): "AMI's default; losses.attention",
+    ("micse", "number of slices R"): "AMI's default; losses.attention",
+    ("micse", "sampled attention pairs"): "AMI's default; test_constants",
+    ("micse", "attention sampling"): "losses.attention",
+    ("micse", "attention model"): "losses.attention",
+    ("micse", "pooling"): [("08_micse_attention", "pooling", "cls")],
+    ("micse", "views"): "SimCSE's: two draws of dropout",
+    ("micse", "evaluation"): "sts.aggregate, all subsets together; SentEval is not run",
+    ("micse", "baselines"): "their rates are from memory, and cited so",
+    ("micse", "data size of the text claim"): "the share 0.5% of 07's sizes",
+    ("micse", "slices in Figure 8"): [("08_micse_attention", "slices", (3, 4))],
+    ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")]}
+
+
+def rows():
+    with open(ROOT/"data"/"paper"/"hyperparameters.csv", newline="", encoding="utf-8") as file:
+        return {(row["paper"], row["setting"]): row["value"] for row in csv.DictReader(file)}
+
+
+def numbers_in(text):
+    "Those of '(1.0 * 10^3)', '3e-6', '1,000' and '12'."
+    found = []
+    for mantissa, exponent in re.findall(r"(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:\^(\d+))?", text):
+        value = float(mantissa.replace(",", ""))
+        found.append(value**int(exponent) if exponent else value)
+    return found
+
+
+def of_paper(notebook, setting):
+    return table_of(next((ROOT/"nbs").glob(f"{notebook}.ipynb")))[setting][1]
+
+
+def test_every_row_is_used_or_told():
+    wanted = {key for key in rows() if key[0] in ("pixel", "micse")}
+    assert set(USED) == wanted
+
+
+CHECKED = {key: entries for key, entries in USED.items() if not isinstance(entries, str)}
+
+
+@pytest.mark.parametrize("key", CHECKED, ids=" ".join)
+def test_the_paper_column_says_the_same(key):
+    said = rows()[key]
+    for notebook, setting, expected in CHECKED[key]:
+        assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
+        if setting in ("ensemble", "steps"): continue # four of them; what an epoch is stands in the row
+        if isinstance(expected, str):
+            words = dict(trees="spaCy", pooling="CLS", base="BERT-base").get(setting, "PIXEL")
+            assert (words if key[0] == "micse" else "PIXEL") in said
+            continue
+        for number in expected if isinstance(expected, (list, tuple)) else [expected]:
+            assert number in numbers_in(said), f"{notebook}: {setting} is {number}, the paper has {said}"
+
+
+def test_numbers_are_read():
+    assert numbers_in("1 for 10^6, 3.0e-5; 384 (5k)") == [1, 1e6, 3e-5, 384, 5]
+
+
+def test_steps_are_one_epoch():
+    "At the sizes of the published sets, batches of the table; the paper's S_n has 5,000 pairs."
+    a, p, spans, sentences = 314_315, 3_322_980, 6_460_000, 1_000_000
+    def epochs(notebook, steps, batch, examples):
+        return of_paper(notebook, steps)*of_paper(notebook, batch)/examples
+    for notebook in ("03_alignment", "05_leapfrog", "06_retrieval"):
+        assert epochs(notebook, "visual_steps", "visual_batch", sentences) == pytest.approx(1, abs=.01)
+        assert epochs(notebook, "topical_steps", "batch", spans) == pytest.approx(1, abs=.01)
+        assert epochs(notebook, "reasoning_steps", "batch", a) == pytest.approx(1, abs=.06)
+    assert epochs("05_leapfrog", "revisit_steps", "batch", a) == pytest.approx(1, abs=.06)
+    assert epochs("05_leapfrog", "parallel_steps", "batch", p + a) == pytest.approx(1, abs=.01)
+    assert epochs("05_leapfrog", "bilingual_steps", "batch", 5_000 + a) == pytest.approx(1, abs=.01)
+    assert of_paper("05_leapfrog", "inference") == "once"
+
+
+def test_warm_ups_are_the_scripts():
+    for notebook in ("03_alignment", "05_leapfrog", "06_retrieval"):
+        shares = of_paper(notebook, "warmup")
+        of_scripts = dict(visual=(100, 1_300), topical=(5_050, 50_500), reasoning=(200, 2_600))
+        for stage, (warm, steps) in of_scripts.items(): assert round(shares[stage]*steps) == warm
+    assert of_paper("05_leapfrog", "warmup")["cross-lingual"] == pytest.approx(20_000/202_600, abs=.001)
+
+
+def test_constants():
+    "What no table has, because nothing changes it."
+    from sentnb.core import LANGUAGES
+    from sentnb.encoders import PixelConfig, PixelEncoder
+    from sentnb.evaluation import retrieval
+    from sentnb.recipes.sources import SOURCES
+    from sentnb.training import AMI, InfoNCE, Momentum, SimCSE
+    said = rows()
+    for key, value in {("pixel", "temperature tau"): InfoNCE().temperature,
+                       ("micse", "temperature tau"): SimCSE().temperature,
+                       ("micse", "momentum factor"): Momentum().decay,
+                       ("micse", "dropout"): Momentum().dropout,
+                       ("micse", "sampled attention pairs"): AMI().samples,
+                       ("pixel", "evaluation languages"): len(LANGUAGES)}.items():
+        assert value in numbers_in(said[key]), f"{key}: {value}, the paper has {said[key]}"
+    cut_offs = re.findall(r"(?:nDCG|recall)@\d+", said["pixel", "retrieval cut-offs"])
+    assert set(retrieval.MEASURES) == set(cut_offs)
+    assert SOURCES["papers"].LIMITS["bilingual"] == 5_000
+    assert "5k" in said["pixel", "small bilingual sets S_n"]
+    tiny = PixelConfig(16, 1, 1, 16)
+    assert PixelEncoder(tiny).config.pooling == said["pixel", "pooling"] == "mean"

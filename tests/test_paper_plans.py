@@ -1,0 +1,48 @@
+"""What README says of each run at paper is what `sentnb check all` says, and what `check` says of one."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def check(*arguments, **variables):
+    "Without a mirror, a cache and a network."
+    env = {name: value for name, value in os.environ.items() if name != "SENTNB_HUB"}
+    program = [sys.executable, "-m", "sentnb.experiments", "check", *arguments]
+    return subprocess.run(program, env=env | dict(HF_HUB_OFFLINE="1", **variables), cwd=ROOT, text=True,
+                          capture_output=True, timeout=300)
+
+
+@pytest.fixture
+def nothing(tmp_path):
+    return dict(HF_HOME=str(tmp_path/"home"), SENTNB_CACHE=str(tmp_path/"cache"),
+                SENTNB_FIGURES=str(tmp_path/"figures"))
+
+
+def test_readme_has_the_table(nothing):
+    done = check("all", **nothing)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in (ROOT/"README.md").read_text(encoding="utf-8"), "sentnb check all, copied to README"
+    assert "05_leapfrog" in done.stdout
+
+
+def test_one_run(nothing):
+    done = check("05_leapfrog", "-p", "paper", "-P", "seeds=1", **nothing)
+    assert done.returncode == 0, done.stderr
+    commit = "8f504f130c709c6e700d39d18c78d20410b78030"
+    for said in ("gowitheflowlab/parallel-9", f"| model | Team-PIXEL/pixel-base | Hub | {commit} |",
+                 "| parallel | Team-PIXEL/pixel-base | 6 | 28,400 |", "Estimates, until a GPU"):
+        assert said in done.stdout
+    assert not Path(nothing["SENTNB_FIGURES"]).exists() and not Path(nothing["HF_HOME"]).exists()
+
+
+def test_what_is_missing(nothing):
+    done = check("8", "-P", "overrides={trees: no_such_parser, base: no-such-package/model}", **nothing)
+    assert done.returncode == 1 and "python -m spacy download no_such_parser" in done.stdout
+    small = check("5", "-p", "small", **nothing)
+    assert small.returncode == 1 and "set SENTNB_HUB to a folder that holds parallel/stsb" in small.stdout
+    assert check("5", "-p", "demo", **nothing).returncode == 0
