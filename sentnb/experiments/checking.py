@@ -45,5 +45,6 @@ def summary(
         mirror = ["a mirror"]*any(need.kind == "data" and need.missing for need in plan.needs)
         hours = f"{sums['hours']:,}" if sums["hours"] else "under 1"
         lines.append(f"| {experiment.name} | {hours} | {sums['gpu_gb']} GB | {sums['ram_gb']} GB | "
-                     f"{sums['download_gb']} GB | {sums['disk_gb']} GB | {', '.join([*mirror, *plan.extras])} |")
+                     f"{sums['download_gb']} GB | {sums['disk_gb']} GB | "
+                      f"{', '.join([*mirror, *plan.extras])} |")
     return "\n".join(lines)
