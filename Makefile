@@ -14,11 +14,14 @@ TORCH   ?= torch==2.13.0
 ARGS    ?=
 
 # The extras come along, so that no test is skipped for want of one.
-WHOLE   := .[notebooks,dev,sentence-transformers,mteb,faiss,minilm]
+WHOLE   := .[notebooks,dev,docs,sentence-transformers,mteb,faiss,minilm]
 
 VENV := .venv
 BIN  := $(VENV)/bin
 UV   := $(shell command -v uv)
+# The modules, and from their comments what help() says of parameters
+EXPORT = $(BIN)/nbdev_clean && $(BIN)/nbdev_export && $(BIN)/python -c 'from sentnb import docstrings; \
+  docstrings.leave_out(); from sentnb.parameters import write_sections; write_sections()'
 SYSTEM := libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0 fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
 ALL         = $(basename $(notdir $(sort $(wildcard nbs/[0-9]*.ipynb))))
 # the report last: it joins what the others left
@@ -31,7 +34,7 @@ UV_FLAGS := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)") $(if $(PIP_
 PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL   = $(if $(UV),env $(UV_ENV) $(UV) pip install --quiet --python $(BIN)/python $(UV_FLAGS) $(1) || { echo "uv could not: trying pip"; $(PIP) $(1); },$(PIP) $(1))
 
-.PHONY: help setup leapfrog test lab clean-notebooks figures report notebooks export system clean
+.PHONY: help setup leapfrog test lab clean-notebooks figures report notebooks export site system clean
 
 help: ## this list
 	@echo "make TARGET [PROFILE=demo|small|paper]; each target installs what it needs into $(VENV)"
@@ -58,15 +61,16 @@ report: setup ## the tables of the papers beside ours
 
 notebooks: setup ## run the library notebooks again in place, clean them, export the library
 	@TQDM_DISABLE=1 $(BIN)/jupyter execute --inplace --startup_timeout=120 $(LIBRARY)
-	@$(BIN)/nbdev_clean
-	@$(BIN)/nbdev_export
+	@$(EXPORT)
 
 export: setup ## write sentnb/ from nbs/api
-	@$(BIN)/nbdev_clean
-	@$(BIN)/nbdev_export
+	@$(EXPORT)
+
+site: setup ## all of it as pages to read and to search, in site/
+	@$(BIN)/python docs/build.py
 
 clean: ## remove what can be made again (not .venv)
-	@rm -rf data/cache build dist *.egg-info .pytest_cache .hypothesis _proc _docs
+	@rm -rf data/cache site build dist *.egg-info .pytest_cache .hypothesis _proc _docs
 	@find nbs sentnb tests -name __pycache__ -o -name .ipynb_checkpoints | xargs -r rm -rf
 
 setup: system $(VENV)/.installed ## install all of it, and run nothing

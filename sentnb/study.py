@@ -66,6 +66,7 @@ class Study:
         self.until = None if minutes is None else time.monotonic() + 60*minutes
         if not show_progress: _silence()
         figures.use_style()
+        pd.options.display.max_colwidth = None # rules, evidence and settings are read whole
         warnings.simplefilter("ignore", TextsCut) # how long a text may be is one of the settings
         _prepare(seed, self.settings, deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in table else {}
@@ -176,9 +177,11 @@ def drawn(self: Study,
 def note_branches(self: Study,
     named: Mapping[str, Any], # what each is called -> a training.Branch
 ) -> None:
-    "Note the key of each, its seconds with those of what it grew from, and the commits that trained it."
+    "Note its key, seconds and commits (with those of what it grew from), and how many texts were cut."
     def told(branch):
-        return dict(key=branch.key, seconds=round(branch.seconds, 1), commits=list(branch.commits))
+        cut = sum(sum(row.get("cut", {}).values()) for row in branch.history)
+        known = dict(key=branch.key, seconds=round(branch.seconds, 1), commits=list(branch.commits))
+        return known | (dict(texts_cut=cut) if cut else {})
     self.run.note("branches", {name: told(branch) for name, branch in named.items()})
 
 # %% ../nbs/api/4_study.ipynb #bbb2c9e4

@@ -291,7 +291,7 @@ def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
 
 
 def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
-    "SICK from its files: the bytes that are declared and no others, asked for once, in the form of the mirror."
+    "SICK from its files: the declared bytes and no others, asked for once, in the form of the mirror."
     import hashlib, huggingface_hub, io, urllib.request
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     monkeypatch.setenv("SENTNB_CACHE", str(tmp_path))
@@ -310,7 +310,8 @@ def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
     row = dict(pair_id=4, sentence1="A boy runs", sentence2="Nobody runs", relatedness_score=3.6,
                entailment_judgment="contradiction")
     assert corpora.load(name, split="dev") == corpora.load(name, split="dev") == [row]
-    assert len(asked) == 2 and asked[1].startswith("https://raw.githubusercontent.com/brmson/dataset-sts/e1d3375f")
+    assert len(asked) == 2
+    assert asked[1].startswith("https://raw.githubusercontent.com/brmson/dataset-sts/e1d3375f")
     assert corpora.where(name)["place"] == "cache"
     assert corpora.sts_pairs("SICK-R", split="dev") == (["A boy runs"], ["Nobody runs"], [3.6])
     entry = corpora.provenance(name, split="dev")
@@ -319,7 +320,8 @@ def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
 
 def test_only_what_entails_is_trained_on(mirror):
     "Of allNLI one class of three; a class that nobody has named is refused, capital letters are not."
-    def rows(*labels): return [dict(sentence1="A.", sentence2=f"B {i}.", label=l) for i, l in enumerate(labels)]
+    def rows(*labels):
+        return [dict(sentence1="A.", sentence2=f"B {i}.", label=label) for i, label in enumerate(labels)]
     name = "gowitheflow/allnli-sup"
     mirror(name, rows("entailment", "neutral", "Entailment", "contradiction", "-", None), split="train")
     assert corpora.examples_of(name) == [("A.", "B 0."), ("A.", "B 2.")]

@@ -1,4 +1,5 @@
 "encoders.base, checkpoints, attention: each distinct text once, weights by their digest, maps in order."
+import contextlib
 import hashlib
 
 import numpy as np
@@ -7,8 +8,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
+from sentnb.encoders import base
 from sentnb.encoders.attention import attend, map_layers, rejoin
-from sentnb.encoders.base import SentenceEncoder, distinct_vectors, length_chunks, vectors_of, windows
+from sentnb.encoders.base import (SentenceEncoder, distinct_vectors, length_chunks, reading, vectors_of,
+                                  windows)
 from sentnb.encoders.checkpoints import weights_digest
 
 few = settings(max_examples=40, deadline=None, derandomize=True)
@@ -47,6 +50,29 @@ def test_rows_say_whose_vector_it_is(texts):
     assert vectors.dtype == np.float32 and rows.dtype == np.int64 and vectors.shape == (len(set(texts)), 2)
     assert encoder.asked == [(list(dict.fromkeys(texts)), {})]
     assert [encoder.asked[0][0][row] for row in rows] == texts
+
+
+class Bar(contextlib.nullcontext):
+    "What `encode` moves."
+    def __init__(self): self.moves = []
+    def __enter__(self): return self
+    def update(self, count): self.moves.append(count)
+
+    @property
+    def n(self): return sum(self.moves)
+
+
+def test_the_bar_moves_by_the_batch(monkeypatch):
+    class Scrolling(Counting):
+        def encode_window(self, texts, batch_size, normalize, head):
+            strips = [i for i, text in enumerate(texts) for _ in range(1 + len(text))]
+            for chunk in reading([strips[k:k + 4] for k in range(0, len(strips), 4)], len(texts)): pass
+            return super().encode_window(texts, batch_size, normalize, head)
+    for encoder, moves in ((Scrolling(), [1, 2, 0, 1, 1, 1, 0]), (Counting(), [3, 3])):
+        bar = Bar()
+        monkeypatch.setattr(base, "progress", lambda *shown, **options: bar)
+        SentenceEncoder.encode(encoder, ["", "abc", "a", "", "abcd", "ab"], window=3)
+        assert bar.moves == moves
 
 
 class Gives:

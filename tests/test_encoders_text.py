@@ -14,8 +14,8 @@ from transformers import (
     CanineTokenizer, RobertaConfig, RobertaForMaskedLM, T5Config, T5ForConditionalGeneration)
 
 from sentnb.encoders import MaskedLanguageModel, PixelConfig, PixelEncoder, TextEncoder
-from sentnb.encoders.base import TextsCut, check_encoder
-from sentnb.encoders.text import POOLINGS, small_text_encoder, train_wordpiece
+from sentnb.encoders.base import TextsCut, check_encoder, chunk_rows
+from sentnb.encoders.text import POOLINGS, batches, small_text_encoder, train_wordpiece
 from sentnb.encoders.text.batches import by_length
 from sentnb.training import InfoNCE, Perturbed, Stage, fit
 
@@ -59,15 +59,18 @@ def test_neither_padding_nor_batch_nor_order_changes_a_row(tokenizer, make):
     np.testing.assert_allclose(encoder.encode(texts[:3], normalize=False), together[:3].numpy(), atol=1e-5)
 
 
-def test_a_cpu_computes_rows_by_length_and_other_devices_all_at_once(tokenizer):
+def test_rows_are_computed_by_length_on_a_gpu_in_larger_chunks(tokenizer, monkeypatch):
     ids, mask = tiny(tokenizer).collate(TEXTS)
     chunks = list(by_length(mask.sum(1), ids, mask))
     assert [len(rows) for rows, _ in chunks] == [64, 64, 64, 18]
     for rows, (of_rows, seen) in chunks:
         assert seen.shape == of_rows.shape == (len(rows), mask[rows].sum(1).max())
         assert torch.equal(of_rows, ids[rows, :of_rows.shape[1]])
-    (rows, tensors), = by_length(mask.sum(1).to("meta"), ids, mask)
-    assert rows.tolist() == list(range(len(TEXTS))) and tensors[0] is ids and tensors[1] is mask
+    gpu = torch.device("cuda")
+    assert [chunk_rows(n, gpu) for n in (1, 210, 512, 1_536)] == [64, 64, 128, 384]
+    monkeypatch.setattr(batches, "chunk_rows", lambda n, device: chunk_rows(4*n, gpu))
+    (rows, (of_rows, _)), = by_length(mask.sum(1), ids, mask)
+    assert sorted(rows.tolist()) == list(range(len(TEXTS))) and torch.equal(of_rows, ids[rows])
 
 
 def test_stream_is_lazy_and_errors_name_the_position(tokenizer):

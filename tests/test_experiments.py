@@ -134,18 +134,48 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
     assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
 
 
+def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):
+    place = tmp_path/"figures"/"99_runs"/"demo"
+    def run(code: str=RUNS, *more: str) -> tuple[str, dict[str, bytes]]:
+        done = sentnb("run", str(tiny("99_runs", code)), *more, SENTNB_FIGURES=str(tmp_path/"figures"))
+        assert done.returncode == 0, done.stderr
+        return done.stdout, {path.name: path.read_bytes() for path in place.iterdir()}
+    _, first = run()
+    assert set(first) == {"run.json", "numbers.csv", "claims.csv", "99_runs.ipynb"}
+    said, again = run()
+    assert again == first and "nothing has changed" in said
+    _, asked = run(RUNS, "--replace")
+    assert asked["run.json"] != first["run.json"] and asked["numbers.csv"] == first["numbers.csv"]
+    said, other = run(RUNS.replace('"column", steps', '"column", steps + 1'))
+    assert other["run.json"] != asked["run.json"] and "nothing has changed" not in said
+    drawn = RUNS.replace("print", "(run.folder/'a.svg').write_text(str(__import__('time').time()))\nprint")
+    before = run(drawn)[1]
+    said, after = run(drawn)
+    assert after["run.json"] != before["run.json"] and "nothing has changed" not in said
+    code = "print('another text of the notebook')"
+    run(RUNS)
+    _, before = run(RUNS)
+    said, after = run(RUNS + "\n" + code)
+    changed = {name for name in after if after[name] != before[name]}
+    assert "nothing has changed" in said and changed == {"99_runs.ipynb"}
+
+
 def test_the_bars_of_the_kernel_are_shown(tiny, tmp_path, monkeypatch):
     bars = """
-from sentnb.core import progress
+from sentnb.core import progress, tell
+tell(branch="base") # loaded: it has no bar
+tell(branch="reasoning")
 with progress(True, total=9, desc="reasoning", unit="step") as bar:
     bar.update(7)
     bar.start_t -= 100   # as if it had taken so long
 with progress(False, total=9, desc="unasked") as bar: bar.update(9)"""
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    for more in ([], ["-q"]):
-        done = sentnb("run", str(tiny("99_bars", bars)), *more, SENTNB_FIGURES=str(tmp_path))
+    # how many there are is known from the second time on
+    for told, *more in (("training 2: ",), ("training 2 of 2: ",), ("", "-q")):
+        done = sentnb("run", str(tiny("99_bars", bars)), *more, SENTNB_FIGURES=str(tmp_path/"figures"),
+                      SENTNB_CACHE=str(tmp_path/"cache"))
         assert done.returncode == 0, done.stderr
-        assert ("training 1: reasoning 7 of 9 steps" in done.stderr) == (not more), done.stderr
+        assert (f"  {told}reasoning 7 of 9 steps" in done.stderr) == (not more), done.stderr
         assert "unasked" not in done.stderr and "reasoning" not in done.stdout
 
 
@@ -380,7 +410,7 @@ def test_an_executed_copy_keeps_what_is_read_and_no_widget(tmp_path):
     cells = [v4.new_markdown_cell("# A"), v4.new_code_cell("run()", outputs=outputs, metadata=metadata)]
     papermill = dict(parameters={}, version="2", start_time="now")
     executed = v4.new_notebook(cells=cells, metadata=dict(papermill=papermill, widgets={"state": {}}))
-    kept = portable(executed, tmp_path)
+    kept = portable(executed, tmp_path, "nbs", "figures/99_x/demo")
     nbformat.validate(kept)
     assert [output["text"] for output in kept.cells[1].outputs] == ["written to figures/a.png\n"]
     assert kept.cells[1].metadata == dict(tags=["parameters"])

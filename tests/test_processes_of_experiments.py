@@ -1,4 +1,4 @@
-"""Every experiment that trains, at demo and cut down to a few steps: two processes give the numbers of one.
+"""Experiments at demo, cut down to a few steps: two processes give the numbers of one.
 
 Dropout is off, because each process draws its own. What is left are sums in another order, which steps of
 AdamW make larger."""
@@ -13,18 +13,9 @@ from sentnb import results
 PLACES = dict(CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "")
 STEPS = dict(visual_steps=2, topical_steps=2, reasoning_steps=3)
 CUT = {
-    "03_alignment": STEPS | dict(visual_longer=3, checkpoints=2, map_texts=80, pairs=20, redraws=5),
-    "04_language_models": dict(visual_steps=2, reasoning_steps=2, pairs=20, blocks=64, redraws=5),
-    "05_leapfrog": STEPS | dict(bilingual=["fr"], iterations=1, bilingual_steps=2, parallel_steps=3,
+    "05_leapfrog": STEPS | dict(iterations=1, bilingual_steps=2, parallel_steps=3,
                                 revisit_steps=2, dev_pairs=20, test_pairs=20, cloud_sentences=10),
     "06_retrieval": STEPS | dict(topical_longer=[3]),
-    "07_micse_lowshot": dict(draws=1, steps=2, pairs=10, permutations=20, sentences=1_000, pool=1_200),
-    "08_micse_attention": dict(seeds=1, steps=2, held_out=20, parsed=100, tree_pairs=20, pairs=20, redraws=5),
-    "15_beyond": dict(seeds=1, sizes=[64], steps=2, held_out=20, pairs=20),
-    "20_pretrain": dict(texts=300, steps=3, pilot_steps=2, align_steps=2, piece_steps=2, dev_texts=30,
-                        redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),
-    "21_sentnb_small": dict(pairs=600, distilled_texts=300, redraws=5, probe_train=100),
-    "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sentnb import experiments
 from sentnb.core import PROFILES
+from sentnb.encoders.checkpoints import MODELS
 from sentnb.results import told
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,6 +79,8 @@ def test_command(command, tmp_path):
             assert {"profile", *experiments.parse_assignments(parsed.parameters)} <= known
         elif parsed.command == "diff":
             for place in (parsed.first, parsed.second): experiments.find(place.partition("/")[0])
+        elif parsed.command == "convert": # tests/test_hub_models.py runs it, where the Hub is its cache
+            assert parsed.name in MODELS
         else:
             if "-o" in arguments:
                 arguments[arguments.index("-o") + 1] = str(tmp_path/Path(parsed.output).name)
@@ -122,7 +125,7 @@ def test_installed_package_is_what_settings_say():
 
 @pytest.mark.parametrize("target", [
     "help", "setup", "leapfrog", "test", "lab", "clean-notebooks", "figures", "report", "notebooks",
-    "export", "clean"])
+    "export", "site", "clean"])
 def test_make_targets(target):
     assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True).returncode == 0
     assert re.search(rf"^{target}:", (ROOT/"Makefile").read_text(), re.M)

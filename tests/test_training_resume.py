@@ -6,15 +6,17 @@ import os
 import random
 import signal
 import time
+import warnings
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from training_runs import (DOCUMENTS, PAIRS, PLACES, TEXTS, TRIPLES, Death, finish, kept, nearness, one_stage,
-                           quick, same, start, tiny)
+                           quick, same, start, tiny, tiny_text)
 
 from sentnb.encoders import PixelEncoder
+from sentnb.encoders.base import TextsCut
 from sentnb.renderer import RenderConfig
 from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Spans, Stage, Task, loop
 
@@ -279,3 +281,19 @@ def test_leftovers_of_killed_runs_are_removed_but_not_files_being_written(tmp_pa
     for path in (old, foreign): os.utime(path, (1, 1))
     quick(tiny(), [one_stage()], tmp_path, stop_after=1)
     assert not old.exists() and young.exists() and foreign.exists()
+
+
+# --- texts that are cut ---
+
+@pytest.mark.parametrize("begin, unit", [(tiny, "patches"), (tiny_text, "tokens")])
+@pytest.mark.parametrize("options", [{}, dict(workers=1), dict(stop_after=3)])
+def test_what_training_cuts_is_said_once_a_stage(begin, unit, options, tmp_path, recwarn):
+    warnings.simplefilter("always")
+    texts = ["red", "green cold big"]*8
+    stages = [Stage(name, list(zip(texts, texts)), steps=4, batch_size=16, max_length=length)
+              for name, length in (("short", 4), ("whole", 16))]
+    for _ in range(3): history = quick(begin(), stages, tmp_path, **options)
+    said = [warning for warning in recwarn.list if warning.category is TextsCut]
+    message, = [str(warning.message) for warning in said]
+    assert message == f"stage 'short': 64 of 128 texts were cut at 4 {unit}"
+    assert [row.get("cut") for row in history] == [{f"at 4 {unit}": 16}]*4 + [None]*4

@@ -29,6 +29,6 @@ __all__ += [
     "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate", "describe",
     "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir", "identity",
     "join_sentences", "load", "matches", "microworld_texts", "nli_pairs", "normalize", "opened",
-    "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",
-    "sources_of", "split_sentences", "sts_pairs", "sts_rows", "test_parts", "test_sentences",
+    "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned",
+    "rows_sha256", "sources_of", "split_sentences", "sts_pairs", "sts_rows", "test_parts", "test_sentences",
     "where", "with_role"]

@@ -19,7 +19,8 @@ from ..core import Rule, checked, one_of, optional
 
 # %% ../../nbs/api/1_corpora/1_declarations.ipynb #26e23e2c
 _TWO_PARTS = Rule("'<org>/<name>'", lambda name: name.count("/") == 1)
-_COMMIT = Rule("a commit, 40 hexadecimal digits or the first 7", re.compile("[0-9a-f]{40}|[0-9a-f]{7}").fullmatch)
+_COMMIT = Rule("a commit, 40 hexadecimal digits or the first 7",
+               re.compile("[0-9a-f]{40}|[0-9a-f]{7}").fullmatch)
 
 @dataclass(frozen=True)
 @checked(name=_TWO_PARTS, revision=optional(_COMMIT))
@@ -129,6 +130,7 @@ def parts(self: Trained,
     "All that it reads."
     yield None, self.split, tuple(dict.fromkeys((*self.columns, *self.without, *self.only)))
 
+# %% ../../nbs/api/1_corpora/1_declarations.ipynb #bf994404
 @patch
 def keeps(self: Trained,
     row: dict[str, Any],

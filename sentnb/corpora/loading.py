@@ -97,7 +97,7 @@ def _from_mirror(dataset: Dataset, config: str, split: str, columns: list[str]|N
         table = datasets.load_dataset(str(folder), name, split=split, cache_dir=cache)
         return _rows(dataset, config, table, columns)
 
-# %% ../../nbs/api/1_corpora/4_loading.ipynb #89c78084
+# %% ../../nbs/api/1_corpora/4_loading.ipynb #890e4083
 def _snapshots(
     repository: str, # a data set on the Hub, "<org>/<name>"
     digits: str="", # that the commit begins with
@@ -127,7 +127,8 @@ def hub_commit(
     if known := _snapshots(repository, revision): return known[0]
     import huggingface_hub
     if huggingface_hub.is_offline_mode():
-        raise FileNotFoundError(f"HF_HUB_OFFLINE is set, and the cache has no commit {revision} of {repository}")
+        lacks = f"the cache has no commit {revision} of {repository}"
+        raise FileNotFoundError(f"HF_HUB_OFFLINE is set, and {lacks}")
     return _from_history(repository, revision)
 
 # %% ../../nbs/api/1_corpora/4_loading.ipynb #a7375706
@@ -143,11 +144,12 @@ def _refuse(dataset: Dataset, revision: str|None) -> None:
 
 def _table_of_hub(dataset: Dataset, config: str, split: str, commit: str): # a datasets.Dataset
     import datasets
-    if dataset.hub_file:
-        return datasets.load_dataset(dataset.hub_id, data_files=dataset.hub_file, split=split, revision=commit)
+    asked = dict(split=split, revision=commit)
+    if dataset.hub_file: return datasets.load_dataset(dataset.hub_id, data_files=dataset.hub_file, **asked)
     hub_config = dataset.hub_config if len(dataset.splits) == 1 else config
-    return datasets.load_dataset(dataset.hub_id, hub_config, split=split, revision=commit)
+    return datasets.load_dataset(dataset.hub_id, hub_config, **asked)
 
+# %% ../../nbs/api/1_corpora/4_loading.ipynb #04dad168
 def _open_hub(
     dataset: Dataset,
     config: str,
@@ -172,7 +174,7 @@ def _open_hub(
         raise FileNotFoundError(f"{name}: the offline cache holds another revision than {commit}; {set_it}")
     return table
 
-# %% ../../nbs/api/1_corpora/4_loading.ipynb #88e9c417
+# %% ../../nbs/api/1_corpora/4_loading.ipynb #a233ff1d
 _GITHUB = "https://raw.githubusercontent.com/"
 
 def _kept(sha256: str) -> Path: return cache_dir("originals")/sha256
@@ -185,7 +187,7 @@ def _public_file(
     kept = _kept(sha256)
     if not kept.is_file():
         import huggingface_hub
-        if huggingface_hub.is_offline_mode(): raise OSError("HF_HUB_OFFLINE is set, and it was not read before")
+        if huggingface_hub.is_offline_mode(): raise OSError("HF_HUB_OFFLINE is set")
         with urllib.request.urlopen(_GITHUB + urllib.parse.quote(file), timeout=30) as answer:
             content = answer.read()
         if (found := hashlib.sha256(content).hexdigest()) != sha256:
@@ -199,8 +201,9 @@ def _from_originals(dataset: Dataset, config: str, split: str, columns: list[str
         file = original.file(name)
         try: return _public_file(file, original.files[file])
         except OSError as error:
-            raise FileNotFoundError(f"{dataset.name}: {_GITHUB}{file} cannot be had ({error}); set SENTNB_HUB "
-                                    f"to a folder that holds {dataset.name}") from None
+            lacks = f"{dataset.name}: {_GITHUB}{file} cannot be had ({error})"
+            set_it = f"set SENTNB_HUB to a folder that holds {dataset.name}"
+            raise FileNotFoundError(f"{lacks}; {set_it}") from None
     rows = original.read(get, split)
     _check_columns(dataset, config, rows[0], columns)
     return [{column: row[column] for column in columns} for row in rows] if columns else rows
@@ -221,7 +224,7 @@ def load(
     if dataset.original: return _from_originals(dataset, config, split, columns)
     return _rows(dataset, config, _open_hub(dataset, config, split, revision), columns)
 
-# %% ../../nbs/api/1_corpora/4_loading.ipynb #ae9fbb31
+# %% ../../nbs/api/1_corpora/4_loading.ipynb #4f124451
 def opened(
     name: str, # "<org>/<name>"
     config: str|None = None, # None where there is only one
@@ -292,7 +295,7 @@ def identity(
     contents = map(file_sha256, files) if files else [rows_sha256(load(name, config, split))]
     return short_fingerprint([name, config, split, *contents])
 
-# %% ../../nbs/api/1_corpora/4_loading.ipynb #1582c60d
+# %% ../../nbs/api/1_corpora/4_loading.ipynb #b9a8d609
 def commit_of(
     name: str, # "<org>/<name>"
     revision: str|None = None, # another commit of the Hub than the declared one
@@ -316,8 +319,8 @@ def where(
         return dict(place="nowhere", commit=None, bytes=None, missing=str(error))
     if original := dataset.original:
         held = all(_kept(sha256).is_file() for sha256 in original.files.values())
-        size = 0 if held else dataset.size
-        return dict(place="cache" if held else "public files", commit=original.commits, bytes=size, missing=None)
+        return dict(place="cache" if held else "public files", commit=original.commits,
+                    bytes=0 if held else dataset.size, missing=None)
     commit = revision or dataset.revision
     held = _snapshots(dataset.hub_id, commit)
     return dict(place="cache" if held else "Hub", commit=held[0] if held else commit,

@@ -141,7 +141,8 @@ def examples_of(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[tuple[str, ...]]: # an example a row; pairs, where they are drawn
     """What training reads of one data set: its columns, without the rows that its role leaves out. A text
-    that the set lacks is None. Decontaminate before use; ValueError on a class that the role does not name."""
+    that the set lacks is None; ValueError on a class that the role does not name. Decontaminate before
+    use."""
     role = declared(name).train
     if role is None:
         known = ", ".join(d.name for d in DATASETS.values() if d.train)

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['CPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'each_text', 'windows', 'evaluating', 'chunk_rows',
-           'length_chunks', 'TextsCut', 'note_cut', 'SentenceEncoder', 'check_encoder', 'distinct_vectors',
-           'vectors_of', 'Lookup', 'set_dropout']
+           'length_chunks', 'TextsCut', 'note_cut', 'noting_cuts', 'SentenceEncoder', 'reading', 'check_encoder',
+           'distinct_vectors', 'vectors_of', 'Lookup', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,14 +73,19 @@ def note_cut(
     count: int, # texts that were cut
     n: int, # of so many
     where: str, # e.g. "at 64 patches; long='scroll' reads them whole"
+    silent: bool=False, # outside of what counts it, nobody says it
 ) -> None:
-    "For `encode_window`: `encode` says it at its end. Outside of it a TextsCut says it at once."
+    """For `encode_window`, and for `collate`, silently: `encode` says it at its end, and training at the end
+    of a stage. Outside of both a TextsCut says it at once."""
     noted = _cut.get()
     if noted is not None: noted[where] += count
-    elif count: warnings.warn(f"{count} of {n} texts were cut {where}", TextsCut, stacklevel=3)
+    elif count and not silent:
+        warnings.warn(f"{count} of {n} texts were cut {where}", TextsCut, stacklevel=3)
 
 @contextlib.contextmanager
-def _noting_cuts(cut: Counter) -> Iterator[None]:
+def noting_cuts(
+    cut: Counter, # {where: how many texts}
+) -> Iterator[None]:
     "Inside, what is noted is counted here."
     token = _cut.set(cut)
     try: yield
@@ -111,10 +116,31 @@ class SentenceEncoder:
             raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
         cut, n = Counter(), 0
         for held in windows(texts, window):
-            with _noting_cuts(cut): vectors = self.encode_window(held, batch_size, normalize, head)
+            with noting_cuts(cut): vectors = self.encode_window(held, batch_size, normalize, head)
             n += len(held)
             yield vectors
         for where, count in cut.items(): note_cut(count, n, where)
+
+# %% ../../nbs/api/2_encoders/1_base.ipynb #93e5b0ae
+# what moves the bar of the call of `encode` that runs
+_bar: contextvars.ContextVar[Callable[[int], Any]|None] = contextvars.ContextVar("bar", default=None)
+
+@contextlib.contextmanager
+def _moving(move: Callable[[int], Any]) -> Iterator[None]:
+    token = _bar.set(move)
+    try: yield
+    finally: _bar.reset(token)
+
+def reading(
+    chunks: Sequence[Sequence], # rows that are computed together; of a text that scrolls there are several
+    n: int, # texts in all of them
+) -> Iterator[Sequence]: # the chunks
+    "For `encode_window`: the bar of `encode` moves when the next chunk is asked for."
+    move, rows, done = _bar.get() or (lambda count: None), sum(map(len, chunks)), 0
+    for chunk in chunks:
+        yield chunk
+        before, done = done, done + len(chunk)
+        move(n*done//rows - n*before//rows)
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #5c1d7e0e
 @patch
@@ -131,10 +157,11 @@ def encode(self: SentenceEncoder,
     One TextsCut says how many texts were longer than the encoder reads."""
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
     parts, cut = [], Counter()
-    with progress(show_progress, total=n, desc="encode", unit="text") as bar, _noting_cuts(cut):
+    with progress(show_progress, total=n, desc="encode", unit="text") as bar, noting_cuts(cut), \
+         _moving(bar.update):
         for part in self.encode_batches(texts, batch_size, normalize, head, window):
             parts.append(part)
-            bar.update(len(part))
+            bar.update(sum(map(len, parts)) - bar.n) # what `reading` has not told
     for where, count in cut.items(): note_cut(count, sum(map(len, parts)), where)
     return np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
 

@@ -64,7 +64,7 @@ def writing_folder(
             if old.exists(): os.replace(old, folder)
             raise
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #95c073b0
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #a5f32493
 @dataclass(frozen=True)
 class Published:
     "A model on the Hub."
@@ -105,7 +105,7 @@ def hub_revision(
     "The revision to ask the Hub for: the one given, else the declared one."
     return revision or (MODELS[name].commit if name in MODELS else None)
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #f529e29c
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #2b6a05db
 def to_store(
     state: Mapping[str, Any], # name -> tensor
     half: bool=False, # float32 as bfloat16
@@ -125,16 +125,16 @@ def read_pickled(
     file: str|Path, # as torch.save wrote it
 ) -> dict[str, Any]: # name -> tensor
     "The tensors of a pickled file; ValueError if it holds, or would run, anything else."
-    import pickle, zipfile, torch
+    import zipfile, torch
     try: state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, UnicodeDecodeError) as error:
+    except Exception as error: # whatever it is, nothing of the file was run
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{file} is not read: it is broken, or holds more than tensors ({reason})") from None
     if isinstance(state, Mapping) and all(isinstance(value, torch.Tensor) for value in state.values()):
         return dict(state)
     raise ValueError(f"{file} is not read: it holds something else than tensors by name")
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #26403bac
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #e068d1f3
 _FETCHED = ["*.json", "*.safetensors", "*.txt", "*.model"] # of a repository on the Hub
 _PICKLE = "pytorch_model.bin"
 
@@ -166,7 +166,7 @@ def _drawn_in(font: Path, sha256: str) -> dict: # for config.json
     fonts = ((font.name, sha256), ("NotoSansCJK-Regular.ttc", None))
     return RenderConfig(strategy="continuous", family=family, fonts=fonts).to_dict()
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #bf889172
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #8b8405cd
 def convert_checkpoint(
     name: str, # a Hub id whose weights are pickled
     folder: str|Path, # made; a conversion that is there is replaced
@@ -178,11 +178,11 @@ def convert_checkpoint(
     fetched = _snapshot(name, revision, _PICKLE, "*.ttf")
     source, values = fetched/_PICKLE, read_json(fetched/"config.json")
     if not source.is_file():
-        there = "it has safetensors, which are read as they are" if any(fetched.glob("*.safetensors")) else "none"
-        raise FileNotFoundError(f"{name} has no {_PICKLE} to be converted: {there}")
+        raise FileNotFoundError(f"{name} has no {_PICKLE}, so there is nothing to be converted")
     font = _font_of(name, fetched) if values.get("model_type") == "pixel" else None
+    def ours(place): return (place/"converted.json").is_file()
     record = dict(repository=name, commit=fetched.name, file=_PICKLE, sha256=file_sha256(source))
-    with writing_folder(folder, lambda place: (place/"converted.json").is_file(), "converted checkpoint") as new:
+    with writing_folder(folder, ours, "converted checkpoint") as new:
         save_file(to_store(read_pickled(source)), new/"model.safetensors", metadata={"format": "pt"})
         for file in fetched.iterdir():
             if file.suffix in (".json", ".txt", ".model"): shutil.copyfile(file, new/file.name)
@@ -193,7 +193,7 @@ def convert_checkpoint(
             (new/file).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return Path(folder)
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #87a4d8c1
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #60158ae2
 def converted_folder(
     name: str, # a Hub id
     commit: str, # 40 hexadecimal digits
@@ -213,11 +213,11 @@ def only_pickled(
 ) -> FileNotFoundError: # to be raised
     "What is said of a checkpoint without safetensors."
     lacks = f"{name} has no model.safetensors, and pickled weights are not read as they are"
-    if Path(name).exists(): return FileNotFoundError(f"{lacks}: convert them once with safetensors.torch.save_file")
-    return FileNotFoundError(f"{lacks}: `sentnb convert {name} FOLDER` converts them once, and FOLDER is then the "
-                             "checkpoint; or allow it with convert=True")
+    do = f"`sentnb convert {name} FOLDER` makes a checkpoint of them, FOLDER; or pass convert=True"
+    if Path(name).exists(): do = "convert them once with safetensors.torch.save_file"
+    return FileNotFoundError(f"{lacks}: {do}")
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #277b5573
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #4f474597
 def _shipped() -> Path|None: # data/checkpoints; none where the package is used without its checkout
     with contextlib.suppress(FileNotFoundError): return data_dir("checkpoints")
 
@@ -229,6 +229,7 @@ def _from_hub(name: str, revision: str|None, convert: bool) -> Path:
     known = converted_folder(name, fetched.name)
     return known if known.is_dir() else _converted(name, fetched.name) if convert else fetched
 
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #277b5573
 def checkpoint_folder(
     name: str|Path, # a folder, a name in data/checkpoints, or a Hub id
     revision: str|None=None, # of the Hub; None: the declared commit, else the newest
@@ -292,7 +293,7 @@ def weights_digest(
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
 
-# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #95a79ba8
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #926fd612
 def weights_sha256(
     folder: str|Path, # of a checkpoint
 ) -> str|None: # 64 hexadecimal digits; None: it has no safetensors

@@ -9,6 +9,6 @@ __all__ = []
 from ..core import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, sts=[], logistic=["LinearProbe"], transfer=[], nearest=[], bitext=[], retrieval=["Collection"],
-    geometry=[], robustness=["Robustness"])
-__all__ += ["bitext", "geometry", "retrieval", "robustness", "sts", "transfer"]
+    __name__, sts=[], logistic=["LinearProbe"], transfer=[], nearest=[], bitext=[], mining=["mine_files"],
+    retrieval=["Collection"], geometry=[], robustness=["Robustness"])
+__all__ += ["bitext", "geometry", "mining", "retrieval", "robustness", "sts", "transfer"]

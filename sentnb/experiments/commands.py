@@ -15,7 +15,7 @@ from ..core import PROFILES
 from .checking import plan_of, summary
 from .files import encode_file, plain_warnings, render_text
 from .notebooks import experiments, find, parse_assignments, runs_folder
-from .running import RunFailed, folder_told, listening, run, run_together, typed
+from .running import RunFailed, count_told, folder_told, listening, run, run_together, typed
 
 # %% ../../nbs/api/5_experiments/5_commands.ipynb #f6a10faa
 PLAIN = dict(formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -90,8 +90,8 @@ def _file_parsers(commands) -> None:
 def _convert_parser(commands) -> None:
     command = commands.add_parser(
         "convert", help="pickled weights of the Hub to a folder that from_pretrained reads", **PLAIN,
-        description="Read pytorch_model.bin of a repository on the Hub, once and without running anything of\n"
-                    "it, and write safetensors, config, vocabulary and, of PIXEL's kin, their font:\n"
+        description="Read pytorch_model.bin of a repository on the Hub, once and without running anything\n"
+                    "of it, and write safetensors, config, vocabulary and, of PIXEL's kin, their font:\n"
                     "sentnb convert Team-PIXEL/pixel-base pixel-base")
     command.add_argument("name", metavar="HUB_ID", help="owner/name")
     command.add_argument("folder", metavar="OUT", help="a new folder, or an earlier conversion")
@@ -134,10 +134,12 @@ def _run(arguments: argparse.Namespace) -> None:
     with listening() as told:
         executed = run(*asked) if processes == 1 else run_together(processes, *asked)
         folder = folder_told(told, notebook) or runs_folder()/notebook/arguments.profile
+        as_it_was = " (nothing has changed, and the run that stood there stays)"*bool(
+            count_told(told, stands=notebook))
     seconds = round(time.perf_counter() - started)
     table = typed(folder/"numbers.csv") if (folder/"numbers.csv").is_file() else "none was written"
     print(f"done in {seconds // 60} min {seconds % 60} s")
-    print(f"  table     {table}")
+    print(f"  table     {table}{as_it_was}")
     for picture in sorted(folder.glob("*.png")): print(f"  figure    {typed(picture)}")
     print(f"  notebook  {typed(executed)}")
 

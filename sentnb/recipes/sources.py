@@ -263,7 +263,7 @@ def training_data(
         clean.notes["no test sentence is left"] = corpora.check_clean(_texts(data), banned=clean.banned)
     return data
 
-# %% ../../nbs/api/4_recipes/2_sources.ipynb #38dcb591
+# %% ../../nbs/api/4_recipes/2_sources.ipynb #12255aa9
 def hub_nli_pairs(
     revision: str|None=None, # another commit of the Hub than the declared one
 ) -> list[Pair]: # premise, what follows from it

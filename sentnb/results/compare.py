@@ -105,17 +105,22 @@ def side_by_side(
     digits: int|Mapping[str, int]=2, # of ours, for all columns or for each; the paper's are as printed
     intervals: bool=False, # add [low, high]
 ) -> pd.DataFrame: # text cells "paper / ours", laid out as in the paper
-    "The table in the paper's own layout, both numbers in each cell; '-' is a cell that the paper left blank."
+    """The table in the paper's own layout, both numbers in each cell; '-': the paper left it blank.
+
+    Of a demo ours alone: what it shows is the form of the table."""
     def ours(x):
         if x["scale"] == "not run": return "not run"
         n = digits if isinstance(digits, int) else digits[x["column"]]
         if not intervals or math.isnan(x["low"]): return f"{x['ours']:.{n}f}"
         return f"{x['ours']:.{n}f} [{x['low']:.{n}f}, {x['high']:.{n}f}]"
-    def cell(x): return f"{x['printed'] or '-'} / {ours(x)}"
+    alone = _is_demo(beside)
+    def cell(x): return ours(x) if alone else f"{x['printed'] or '-'} / {ours(x)}"
     cells = {(x["row"], x["column"]): cell(x) for x in beside.to_dict("records")}
     rows, columns = (list(dict.fromkeys(beside[name])) for name in ("row", "column"))
     texts = [[cells.get((row, column), "") for column in columns] for row in rows]
     return pd.DataFrame(texts, index=rows, columns=columns, dtype=object)
+
+def _is_demo(beside: pd.DataFrame) -> bool: return beside["scale"].str.startswith("demo ").any()
 
 def both_labels(
     beside: pd.DataFrame, # of `compare`
@@ -133,7 +138,8 @@ _UNNAMED = re.compile(r"^(?:block \d+|last row) \| ") # what data/paper calls gr
 # %% ../../nbs/api/1_results/7_compare.ipynb #10c804fa
 def _caption(beside: pd.DataFrame) -> str:
     scales = [scale for scale in dict.fromkeys(beside["scale"]) if scale != "not run"]
-    return f"paper / ours, scale: {', '.join(scales) or 'not run'}"
+    whose = "ours alone" if _is_demo(beside) else "paper / ours"
+    return f"{whose}, scale: {', '.join(scales) or 'not run'}"
 
 def to_markdown(
     beside: pd.DataFrame, # of `compare`
@@ -156,7 +162,8 @@ def to_html(
     wide = side_by_side(beside, **options)
     rows, columns = (both_labels(beside, axis) for axis in ("row", "column"))
     def stacked(texts):
-        return "<br>".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in zip(("small", "b"), texts))
+        tags = ("b",) if len(texts) == 1 and _is_demo(beside) else ("small", "b")
+        return "<br>".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in zip(tags, texts))
     def label(names): return html.escape(names[0]) if len(names) == 1 else stacked(names)
     def row(name, cells):
         texts = "".join(f"<td>{stacked(cell.split(' / ', 1))}</td>" for cell in cells)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
-from ..core import figures_dir, fingerprint, pick, replacing, tell
+from ..core import figures_dir, file_sha256, fingerprint, pick, replacing, tell
 from .intervals import interval
 from .machine import code_state, hardware, peak_memory, versions
 from .papers import Claim, claim
@@ -50,6 +50,26 @@ def frame_of(
         if name in frame: frame[name] = frame[name].astype(float)
     return frame.astype({"n_seeds": int}) if "n_seeds" in frame else frame
 
+# %% ../../nbs/api/1_results/6_run.ipynb #cb810c89
+def _digests(folder: Path) -> dict[str, str]: # file -> sha256
+    "Of the evidence that stands in a folder: all but its record and the executed copies."
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(folder)): file_sha256(path) for path in files
+            if path.suffix != ".ipynb" and path.name != "run.json"}
+
+# of the moment are the rest: the commit, versions, the machine, times
+_LASTING = ("notebook", "profile", "seed", "settings", "data", "fonts", "notes", "per_seed", "sha256")
+
+def _still(path: Path, record: Mapping) -> Mapping|None: # the record that stands
+    "What run.json says, where it says the same of the evidence and is of no worse a commit; else None."
+    try: there = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError): return None
+    now = json.loads(json.dumps(record))
+    if any(there.get(name) != now[name] for name in _LASTING): return None
+    return None if there["code"]["dirty"] and not now["code"]["dirty"] else there
+
+def _replaces() -> bool: return os.environ.get("SENTNB_REPLACE", "0") not in ("", "0")
+
 # %% ../../nbs/api/1_results/6_run.ipynb #106a5de7
 class Run:
     "The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`."
@@ -69,6 +89,7 @@ class Run:
         self._claims: dict[str, dict] = {}
         self._record: dict[str, Any] = dict(data={}, fonts={}, notes={}, per_seed=[])
         self._versions, self._code = versions(), code_state()  # the code as it was when the run began
+        self._stood = _digests(self.folder)
         self._began, self._clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
 
     @property
@@ -239,7 +260,9 @@ def verdicts(self: Run) -> pd.DataFrame:
 # %% ../../nbs/api/1_results/6_run.ipynb #e6ef6c2b
 @patch
 def save(self: Run) -> Path: # the folder
-    "Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three."
+    """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three.
+
+    A run that comes to what stands there already, file by file, leaves its record too, and says so."""
     files = {"numbers.csv": _csv(NUMBERS, self._numbers.values()),
              "claims.csv": _csv(CLAIMS, self._claims.values())}
     record = dict(
@@ -247,6 +270,12 @@ def save(self: Run) -> Path: # the folder
         versions=self._versions, **self._record, hardware=hardware(), began=self._began,
         wall_seconds=round(time.monotonic() - self._clock, 1), peak_memory=peak_memory(),
         sha256={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()})
+    there = None if _replaces() else _still(self.folder/"run.json", record)
+    if there and self._stood | record["sha256"] == self._stood == _digests(self.folder):
+        tell(stands=self.notebook)
+        print(f"nothing has changed: the record of {there['began']} stays "
+              f"(commit {str(there['code']['commit'])[:7]})")
+        return self.folder
     files["run.json"] = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     with contextlib.ExitStack() as stack:
         for name, text in files.items():
@@ -282,7 +311,7 @@ def run_folder(
     own = folder.with_name(f"{profile}-{fingerprint([notebook, asked])[:8]}")
     held = f"{os.path.relpath(folder)} holds a run with other settings ("
     held += "; ".join(unlike[:3]) + (f"; and {len(unlike) - 3} more" if len(unlike) > 3 else "") + ")"
-    if os.environ.get("SENTNB_REPLACE", "0") not in ("", "0"):
+    if _replaces():
         print(f"{held}: this one replaces it")
         return folder
     own.mkdir(exist_ok=True)

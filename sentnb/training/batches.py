@@ -6,12 +6,14 @@
 __all__ = ['batch_indices', 'task_seed', 'task_label', 'Batches']
 
 # %% ../../nbs/api/3_training/6_batches.ipynb #3fd8a216
-import functools, random
+import dataclasses, functools, random
+from collections import Counter
 from typing import Any
 
 import torch
 
 from ..core import derive_seed
+from ..encoders.base import noting_cuts
 from .objectives import Batch
 from .stages import Stage
 from .views import Draws
@@ -66,6 +68,7 @@ def task_label(
     "How a task is named in an error."
     return f"stage {stage.name!r}" + (f", task {task}" if len(stage.tasks) > 1 else "")
 
+# %% ../../nbs/api/3_training/6_batches.ipynb #2c7da8d8
 class Batches(torch.utils.data.Dataset):
     "The batches of one task of a stage, from number `first` on; every process of a run makes its own rows."
     def __init__(self,
@@ -88,5 +91,9 @@ class Batches(torch.utils.data.Dataset):
         indices = batch_indices(len(task.examples), task.batch_size, number, self.seed, task.groups)
         draws = Draws(self.seed, number, indices[self.rows], self.rows.start)
         examples = [task.examples[i] for i in draws.indices]
-        try: return task.objective.batch(examples, draws, self.encoder, task.max_length)
+        cut = Counter()
+        try:
+            with noting_cuts(cut):
+                batch = task.objective.batch(examples, draws, self.encoder, task.max_length)
         except ValueError as error: raise ValueError(f"{self.label}, {error}") from error
+        return dataclasses.replace(batch, cut={where.partition(";")[0]: n for where, n in cut.items() if n})

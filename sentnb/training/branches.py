@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from fastcore.basics import patch
 
-from ..core import as_first, by_first, derive_seed, fingerprint, write_atomic
+from ..core import as_first, by_first, derive_seed, fingerprint, tell, write_atomic
 from ..encoders.checkpoints import weights_digest
 from ..results import code_state
 from .checkpoint import plain
@@ -134,6 +134,7 @@ def grow(self: Branch,
     **options: Any, # of fit: dev, eval_every, mixed_precision, weight_decay, workers, ...
 ) -> Branch:
     "A copy, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has passed."
+    tell(branch=name)
     key, encoder = _key(self, name, stage, seed, options), copy.deepcopy(self.encoder)
     folder = self.store/f"{name}-{key[:8]}"
     go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,

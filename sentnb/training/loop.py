@@ -6,7 +6,8 @@
 __all__ = ['READ_EVERY', 'learning_rate_at', 'Steps', 'average_gradients', 'accelerator_for', 'products_in', 'fit']
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #cfd1c6ae
-import contextlib, math, time
+import contextlib, math, time, warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
 from ..core import by_first, meet, one_of, progress
-from ..encoders.base import check_encoder
+from ..encoders.base import TextsCut, check_encoder
 from ..losses.checks import looking_later
 from .batches import Batches, task_label, task_seed
 from .checkpoint import Progress, minutes_of, plain
@@ -88,7 +89,7 @@ def take(self: Steps,
     step: int, # from 0
 ):
     "One step of every task: of its own optimiser in turn, of one for all together."
-    losses, norms = {}, []
+    losses, norms, self.cut, self.texts = {}, [], Counter(), 0
     for turn, optimizer, parameters in zip(self.turns, self.optimizers, self.parameters):
         task = self.stage.tasks[turn[0]]
         rate = learning_rate_at(step, self.stage.steps, task.learning_rate, task.warmup_steps, task.schedule)
@@ -97,7 +98,7 @@ def take(self: Steps,
         average_gradients(parameters, self.accelerator)
         norms.append((turn[0], self.update(optimizer, parameters, turn[0], step)))
         for k in turn: self.stage.tasks[k].objective.after_step(self.encoder, self.states[k])
-    self.unread.append((step, list(losses.items()), norms))
+    self.unread.append((step, list(losses.items()), norms, dict(self.cut)))
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #7781cac9
 @patch
@@ -111,6 +112,8 @@ def backward(self: Steps,
     torch.manual_seed(task_seed(self.seed, "dropout", *place, task=k))
     for _ in range(task.accumulate):
         batch = next(self.batches[k]).to(self.encoder.device)
+        self.cut.update(batch.cut)
+        self.texts += len(batch.texts)
         later = contextlib.nullcontext() if self.read_every == 1 else looking_later()
         try:
             with self.accelerator.autocast(), later:
@@ -142,19 +145,19 @@ def update(self: Steps,
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #e2904360
 @patch
-def read(self: Steps) -> list[tuple[int, list[float]]]: # of each step the loss of each task
+def read(self: Steps) -> list[tuple[int, list[float], dict]]: # step, losses of its tasks, what was cut
     "Wait for the steps that were taken. FloatingPointError names the first that was not finite."
     unread, self.unread, rows = self.unread, [], []
-    tensors = [tensor for _, losses, norms in unread
+    tensors = [tensor for _, losses, norms, _ in unread
                for tensor in (*(part for _, parts in losses for part in parts), *(norm for _, norm in norms))]
     values = iter(torch.stack(tensors).tolist() if tensors else ())
-    for step, losses, norms in unread:
+    for step, losses, norms, cut in unread:
         row = {k: sum(next(values) for _ in parts) for k, parts in losses}
         for k, loss in row.items(): self.look("the loss", loss, k, step)
         for k, _ in norms:
             norm = next(values)
             if not self.accelerator.scaler: self.look("the norm of the gradient", norm, k, step)
-        rows.append((step, list(row.values())))
+        rows.append((step, list(row.values()), cut))
     return rows
 
 @patch
@@ -252,10 +255,19 @@ def _check_tasks(encoder: Any, stages: Sequence[Stage], processes: int):
             raise type(error)(f"{task_label(stage, k)}: {error}") from None
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #43d8f1b6
-def _row(number: int, stage: Stage, step: int, losses: list[float]) -> dict: # of the history
-    loss = sum(task.weight*loss for task, loss in zip(stage.tasks, losses))
-    row = dict(stage=number, name=stage.name, step=step + 1, loss=loss)
+def _row(steps: Steps, step: int, losses: list[float], cut: dict[str, int]) -> dict: # of the history
+    loss = sum(task.weight*loss for task, loss in zip(steps.stage.tasks, losses))
+    row = dict(stage=steps.number, name=steps.stage.name, step=step + 1, loss=loss)
+    if cut: row |= dict(cut=cut)
     return row | dict(losses=losses) if len(losses) > 1 else row
+
+def _tell_cut(steps: Steps, history: list[dict]):
+    "One TextsCut at the end of a stage; of a run that was stopped and resumed, too, over all its steps."
+    rows = (Counter(row.get("cut")) for row in history if row["stage"] == steps.number)
+    for where, count in sum(rows, Counter()).items():
+        of = steps.texts*steps.stage.steps
+        warnings.warn(f"stage {steps.stage.name!r}: {count} of {of} texts were cut {where}", TextsCut,
+                      stacklevel=4)
 
 def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None, eval_every: int|None,
            save_every: int|str, stop_after: int|None, show_progress: bool, label: str|None, **options: Any):
@@ -274,7 +286,7 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
                 looks = dev and (last or run.step % (eval_every or stage.steps) == 0)
                 saves = main and (last or stop or run.due(save_every))
                 if looks or last or stop or saves or run.step % steps.read_every == 0:
-                    run.history += [_row(number, stage, *read) for read in steps.read()]
+                    run.history += [_row(steps, *read) for read in steps.read()]
                     loss, seconds = run.history[-1]["loss"], max(time.perf_counter() - began, 1e-9)
                     rate = f"{each*(run.step - start)/seconds:.0f}"
                     bar.set_postfix({"loss": f"{loss:.3f}", "examples/s": rate}, refresh=False)
@@ -284,6 +296,7 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
                 if last: run.end_stage(stage.name, stage.keep)
                 if saves: run.save()
                 if last or stop: accelerator.wait_for_everyone()   # the files are whole
+                if last and main: _tell_cut(steps, run.history)
                 if stop: return
 
 # %% ../../nbs/api/3_training/8_loop.ipynb #8cb1d40b
@@ -303,12 +316,13 @@ def fit(
     label: str|None=None, # what stands on the bar before the name of the stage
     stop_after: int|None=None, # end after so many steps (a piece of a long run); 0 loads what there is
     read_every: int|None=None, # steps between looks at the loss; None: on a CPU 1, on a GPU 50
-) -> list[dict]: # history: a row a step: stage, name, step, loss, and dev (dev_scores) where measured
+) -> list[dict]: # a row a step: stage, name, step, loss; dev (dev_scores) where measured, cut where there is
     """Train `encoder` in place through `stages`. After each the folder `NN-name` holds it.
 
     ValueError when `output_dir` holds a run with other settings: it names what differs, and nothing is lost.
     What a checkpoint cannot know is yours to keep the same: `dev`.
-    FloatingPointError names the step where loss or gradient stopped being finite."""
+    FloatingPointError names the step where loss or gradient stopped being finite. A TextsCut at the end of a
+    stage counts the texts that were longer than what is read of them."""
     _check_run(encoder, stages, dev, eval_every=eval_every, stop_after=stop_after, read_every=read_every)
     minutes_of(save_every)
     one_of("no", "tf32", "bf16", "fp16")("mixed_precision", mixed_precision)

@@ -31,6 +31,7 @@ class Batch:
     texts: Sequence[str] = () # of the rows, where there are any: all first texts, then all second ones ...
     num_views: int = 1 # texts of an example
     on_host: tuple[int, ...] = () # which tensors stay where they are: lengths, by which rows are put together
+    cut: dict[str, int] = dataclasses.field(default_factory=dict) # {"at 64 patches": texts}; `Batches` counts
 
     def to(self,
         device: torch.device|str,

@@ -42,7 +42,11 @@ def served(path: Path, link: str, root: Path=ROOT) -> Path | None:
     return None if any(part.startswith(".") for part in target.relative_to(root).parts) else target
 
 
-@pytest.mark.parametrize("path", notebooks(ROOT/"nbs"), ids=lambda path: str(path.relative_to(ROOT/"nbs")))
+EXECUTED = sorted((ROOT/"figures").glob("*/small/*.ipynb"))
+NOTEBOOKS = [*notebooks(ROOT/"nbs"), *EXECUTED]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path):
     assert [link for link in links(path) if not served(path, link)] == []
 

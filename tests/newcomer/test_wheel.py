@@ -54,6 +54,7 @@ def test_it_holds_what_encoders_and_data_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("checkpoints/sentnb-small/model.safetensors", "microworld/zh.tsv", "paper/claims.md"):
         assert f"sentnb/_data/{name}" in names
+    assert "sentnb/docstrings.json" in names
     assert {name.split("/")[0] for name in names} == {"sentnb", f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}
     assert wheel.stat().st_size < 10e6
 
@@ -66,6 +67,13 @@ def test_the_first_example_runs_from_an_empty_folder(installed):
     ran = call(programs/"python", "-c", place + first, cwd=empty)
     assert ran.returncode == 0 and ran.stdout.strip(), ran.stderr
     assert list(empty.iterdir()) == [], "nothing is left where one stands"
+
+
+def test_help_shows_the_comments_of_parameters(installed):
+    programs, empty = installed
+    code = "from sentnb.renderer import RenderConfig; help(RenderConfig)"
+    ran = call(programs/"python", "-c", code, cwd=empty)
+    assert ran.returncode == 0 and "the longest strip, the black end patch counted" in ran.stdout, ran.stderr
 
 
 def test_the_embedded_corpus_the_tables_and_a_training(installed, tmp_path):

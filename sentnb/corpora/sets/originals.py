@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Original']
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #de960253
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #36dec871
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..declarations import DATASETS
 from . import similarity, tasks   # which declare what is completed here
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #a4c47f89
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #9e14bbb6
 @dataclass(frozen=True)
 class Original:
     "The public files that a data set is made of."
@@ -38,7 +38,7 @@ class Original:
         "From here on the set is read from these files where there is no mirror."
         DATASETS[name] = replace(DATASETS[name], original=self)
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #05b2d80f
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #5752ae6e
 def _lines(content: bytes, encoding: str="utf-8") -> list[str]:
     "The lines of a file: a next-line character of Windows is an ellipsis, and no end of a line."
     text = content.decode(encoding).replace("\x85", "…")
@@ -57,7 +57,7 @@ def _label_first(files: dict[str, str]) -> Callable: # split -> file
         return [dict(text=text, label=int(label)) for label, _, text in rows]
     return read
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #ebe2bd80
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #8a87bc15
 _QUESTIONS = ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")
 
 def _questions(get: Callable[[str], bytes], split: str) -> list[dict]:
@@ -81,7 +81,7 @@ def _sick(get: Callable[[str], bytes], split: str) -> list[dict]:
                  entailment_judgment=judgment.lower())
             for pair, a, b, score, judgment in _table(get(f"SICK_{part}.txt"))]
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #23232e30
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #3c2a3d98
 _KIM = "harvardnlp/sent-conv-torch/d61ded09c99c0199d8c5bca946cd65864de2b296/data/"
 
 for _name, _files, _encodings in (
@@ -103,7 +103,7 @@ Original({f"{_KIM}raw/TREC.train": "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d
           f"{_KIM}raw/TREC.test": "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e"},
          _questions).complete("senteval/trec")
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #0de06056
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #cd7f0137
 _GLUE = "awake020/pytorch_Bert_sst2/ce2ab1719d32182e6233b24b2de246bd32814fde/SST-2/"
 
 Original({f"{_GLUE}train.tsv": "e981ceb4fe6c9acd1c79851d0d091b9e78103f1f2a399ca83dda27915d41c56c",
@@ -118,7 +118,7 @@ Original({f"{_KIM}stsa.fine.train": "9b52b5f686ed438d4d0274c385369251b3d579b578f
          _label_first(dict(train="stsa.fine.train", validation="stsa.fine.dev",
                            test="stsa.fine.test"))).complete("senteval/sst5")
 
-# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #3a81461a
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #b7a2a44a
 _STS = "brmson/dataset-sts/e1d3375f5b3bc24f21aa4e46f96eb379e9fc1081/data/"
 
 Original({f"{_STS}para/msr/msr-para-{part}.tsv": digest for part, digest in dict(

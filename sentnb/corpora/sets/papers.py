@@ -49,16 +49,17 @@ declare("gowitheflow/allnli-sup", "Pixel-Linguist: pairs of SNLI and MNLI, of al
         train=Trained("english", _two, "allNLI", only=dict(label=("entailment",)), collection="papers",
                       without=dict(label=("neutral", "contradiction", "-", "none")))) # the last two: no class
 
-# %% ../../../nbs/api/1_corpora/2_sets/6_papers.ipynb #1c2ba28d
-declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine languages, not told apart", *_pixel,
-        columns=(*_two, "label"), hub_id="gowitheflowlab/parallel-9",
+# %% ../../../nbs/api/1_corpora/2_sets/6_papers.ipynb #1749be8d
+declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine languages, not told apart",
+        *_pixel, columns=(*_two, "label"), hub_id="gowitheflowlab/parallel-9",
         revision="0711a9ab144be8b49b4879e195c7bf8560cc58c3", size=428_488_796,
         train=Trained("translations", _two, "parallel-9", collection="papers"))
 declare("gowitheflowlab/parallel-medium-w-nli", "Pixel-Linguist: parallel sentences and NLI", *_pixel,
         columns=("English", "Other Language"), hub_id="gowitheflowlab/parallel-medium-w-nli",
         revision="004c555bc93e550d777d65d5a42b97b0c5304bbe", size=3_800_000_000)
-declare("princeton-nlp/datasets-for-simcse", "SimCSE's million sentences of Wikipedia, which miCSE trains on too",
-        "unknown", "Gao et al. 2021", "https://github.com/princeton-nlp/SimCSE", columns=("text",),
+declare("princeton-nlp/datasets-for-simcse",
+        "SimCSE's million sentences of Wikipedia, which miCSE trains on too", "unknown", "Gao et al. 2021",
+        "https://github.com/princeton-nlp/SimCSE", columns=("text",),
         hub_id="princeton-nlp/datasets-for-simcse", hub_file="wiki1m_for_simcse.txt",
         revision="e145e8bb659b2aa2669f32ef79cb4cdef6c58fef", size=120_000_000)
 

@@ -138,8 +138,8 @@ def from_pretrained(cls: PixelEncoder,
     long: str|None=None, # past max_patches: "truncate", "error" or "scroll"; None: as it was saved
     convert: bool=False, # pickled weights of the Hub are converted to safetensors, once, in the cache
 ) -> PixelEncoder: # in eval mode
-    """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Its text is drawn in the fonts that lie in its
-    folder, else in those of the system.
+    """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Its text is drawn in the fonts that lie in
+    its folder, else in those of the system.
 
     Only safetensors are read. Missing or unknown weights are an error, and so is another kind of encoder."""
     folder = checkpoint_folder(name, revision, convert=convert)

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from ...core import one_of
 from ..attention import map_layers, rejoin
-from ..base import CPU_ROWS, SentenceEncoder, chunk_rows, evaluating, length_chunks, note_cut
+from ..base import (
+    CPU_ROWS, SentenceEncoder, chunk_rows, evaluating, length_chunks, note_cut, reading)
 from ..checkpoints import Pushable
 from .vit import PixelConfig, PixelLayer, named, sincos_positions
 from ...renderer import RenderConfig, TextRenderer
@@ -84,8 +85,8 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
 
     `encode` is what most callers want; `forward` is for training and takes uint8 strips as `TextRenderer`
     gives them. The render configuration is a part of the model: it is saved with it, fonts by sha256."""
-    fonts = () # files of those that a checkpoint brings
     lengths_on_host = (1,) # of what collate gives: read there, so that nobody waits for a GPU to say them
+    fonts = () # files of those that a checkpoint brings
 
     def __init__(self,
         config: PixelConfig|None=None, # sizes
@@ -152,6 +153,8 @@ def collate(self: PixelEncoder,
 ) -> tuple[torch.Tensor, torch.Tensor]: # what `forward` takes, on the CPU: uint8 [n, 16, 16p] and int64 [n]
     "Texts drawn for one batch, one strip each."
     strips = self.renderer(texts, max_patches=max_length)
+    where = self.cut_at(max_length or self.renderer.config.max_patches)
+    note_cut(int(strips.truncated.sum()), len(texts), where, silent=True)
     return torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches)
 
 @patch
@@ -322,7 +325,7 @@ def encode_window(self: PixelEncoder,
     weight = torch.zeros(len(texts), dtype=torch.float64)
     rows_of = length_chunks(lengths, min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size)
     with evaluating(self):
-        for rows, chunk in zip(rows_of, self._chunks(pixels, lengths, rows_of)):
+        for rows, chunk in zip(reading(rows_of, len(texts)), self._chunks(pixels, lengths, rows_of)):
             vectors = self.pool(*self.hidden_states(*chunk), head).cpu().double()
             share = lengths[rows].double() + 1 # of a text that scrolls
             total.index_add_(0, text_of[rows], vectors*share[:, None])

@@ -24,7 +24,7 @@ from transformers import AutoModel, BertConfig, BertModel
 from ...core import fingerprint, one_of
 from ..attention import map_layers, rejoin
 from ..base import (
-    CPU_ROWS, SentenceEncoder, each_text, evaluating, length_chunks, note_cut, set_dropout)
+    CPU_ROWS, SentenceEncoder, each_text, evaluating, length_chunks, note_cut, reading, set_dropout)
 from ..checkpoints import Pushable
 from .attention import attending, forward_with_maps
 from .batches import by_length, count_longer, cut_in_words, padded
@@ -128,30 +128,6 @@ def small_text_encoder(
     model = BertModel(BertConfig(**values | config), add_pooling_layer=False)
     return TextEncoder(model, tokenizer, pooling, max_length)
 
-# %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #06a05f62
-@patch
-def token_ids(self: TextEncoder,
-    texts: Iterable[str],
-    max_length: int|None=None, # fewer than the encoder's own
-) -> list[list[int]]: # special tokens included, not padded
-    """Tokenise. What is longer than max_length is cut before the last special token, or refused
-    (long='error')."""
-    limit = self.max_length if max_length is None else max_length
-    if not 3 <= limit <= self.max_length:
-        raise ValueError(f"max_length={limit}: expected from 3 to {self.max_length}, the encoder's own")
-    texts = list(each_text(texts))
-    if not texts: return []
-    cut = dict(truncation=True, max_length=limit) if self.long == "truncate" else {}
-    options = dict(return_attention_mask=False, return_token_type_ids=False, verbose=False, **cut)
-    rows = self.tokenizer([without_surrogates(text) for text in texts], **options)["input_ids"]
-    for i, row in enumerate(rows):
-        name = f"texts[{i}] = {texts[i]!r:.80}"
-        if not row: raise ValueError(f"{name} has no tokens, and the tokeniser adds none")
-        if len(row) > limit:
-            raise ValueError(f"{name} has {len(row)} tokens, more than max_length={limit}; "
-                             "give more, shorten the text, or choose long='truncate'")
-    return rows
-
 # %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #5c1d7e06
 @patch
 def count_cut(self: TextEncoder,
@@ -168,6 +144,32 @@ def cut_at(self: TextEncoder,
 ) -> str:
     "Where a text is cut, and what reads more of it, in words."
     return cut_in_words(tokens, _positions(self.model))
+
+# %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #06a05f62
+@patch
+def token_ids(self: TextEncoder,
+    texts: Iterable[str],
+    max_length: int|None=None, # fewer than the encoder's own
+) -> list[list[int]]: # special tokens included, not padded
+    """Tokenise. What is longer than max_length is cut before the last special token, or refused
+    (long='error')."""
+    limit = self.max_length if max_length is None else max_length
+    if not 3 <= limit <= self.max_length:
+        raise ValueError(f"max_length={limit}: expected from 3 to {self.max_length}, the encoder's own")
+    texts = list(each_text(texts))
+    if not texts: return []
+    options = dict(return_attention_mask=False, return_token_type_ids=False, verbose=False)
+    if self.long == "truncate": options |= dict(truncation=True, max_length=limit)
+    rows = self.tokenizer([without_surrogates(text) for text in texts], **options)["input_ids"]
+    for i, row in enumerate(rows):
+        name = f"texts[{i}] = {texts[i]!r:.80}"
+        if not row: raise ValueError(f"{name} has no tokens, and the tokeniser adds none")
+        if len(row) > limit:
+            raise ValueError(f"{name} has {len(row)} tokens, more than max_length={limit}; "
+                             "give more, shorten the text, or choose long='truncate'")
+    cut = self.count_cut(texts, [*map(len, rows)], limit)
+    note_cut(cut, len(texts), self.cut_at(limit), silent=True)
+    return rows
 
 # %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #22c3b81a
 @patch
@@ -247,15 +249,13 @@ def encode_window(self: TextEncoder,
     normalize: bool=True, # unit length
     head: str="drop", # or "keep" the training head
 ) -> np.ndarray: # float32 [n, d]
-    "What `encode` does with the texts that it holds at a time."
+    "The texts that `encode` holds at a time."
     rows = self.token_ids(texts)
     lengths = torch.tensor([len(row) for row in rows])
-    limit = self.max_length
-    note_cut(self.count_cut(texts, lengths.tolist(), limit), len(texts), self.cut_at(limit))
     size = min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size
     vectors = torch.empty(len(rows), self.width, dtype=torch.float64)
     with evaluating(self):
-        for chunk in length_chunks(lengths, size):
+        for chunk in reading(length_chunks(lengths, size), len(rows)):
             ids, mask = padded([rows[i] for i in chunk], self.tokenizer.pad_token_id)
             states, seen = self.hidden_states(ids.to(self.device), mask.to(self.device))
             vectors[chunk] = self.pool(states, seen, head).cpu().double()

@@ -1,0 +1,141 @@
+"""What a newcomer tried, point by point, as it was typed; what it gave then is what must not come again.
+
+| point | what was tried | the test |
+|---|---|---|
+| 1, 2 | pictures and links in Lab; reading leaves nothing in git | test_lab |
+| 3 | a run with other settings, and where its results go | test_experiments: a folder of its own |
+| 4 | the same numbers, whatever the threads | test_core, test_encoders_static |
+| 5 | two long texts that differ at the end; a stage that cuts its texts | here; test_training_resume |
+| 6 | a wheel in another environment | test_wheel |
+| 7 | the report at 1400 and 390 pixels | test_report: the committed page; here: what comes first |
+| 8 | whose number stands in a LaTeX table | here; test_report |
+| 9 | pages for one's own data | test_howto |
+| 10 | what a terminal shows of a training; the bar of `encode` | test_experiments; test_encoders_base |
+| 11 | modes of files; an output that cannot be written | test_encoders_pixel, test_core; test_experiments |
+| 12 | Amharic; another font; a size that clips | test_renderer |
+| 13 | values that a parameter cannot have | test_experiments: wrong values |
+| 14 | checkpoints of another kind, None, an empty config | here; test_encoders_pixel |
+| 15 | `make lab` as root | here |
+| 16 | cells past 50 characters, None and 2 in the table of settings | here |
+| 17 | a demo beside the paper | here; test_results |
+| 18 | what README says of the scores and the claims | test_readme; here: the search |
+| 19 | the project's figure in another size | test_howto: redraw_a_figure |
+| 20 | names in the tables of the tour | here |
+| 21 | --version, a pipe, --scale 0, make help | here; test_experiments |
+| 22 | `make report` twice | test_experiments: a run that changes nothing |
+"""
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentnb import experiments
+from sentnb.encoders import PixelEncoder, TextEncoder
+from sentnb.study import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def shipped(): return PixelEncoder.from_pretrained("sentnb-small")
+
+
+def test_5_two_texts_that_differ_at_the_end(tmp_path, capsys):
+    words = "the old man who lives beside the river walks every morning by the water with a small dog and "*2
+    texts = [words + end for end in ("buys bread", "sings a song about the war")]
+    (tmp_path/"long.txt").write_text("\n".join(texts))
+    asked = ["encode", str(tmp_path/"long.txt"), "-m", "sentnb-small", "-o", str(tmp_path/"long.npy")]
+    assert experiments.main(asked) == 0 and "cut" not in capsys.readouterr().err
+    a, b = np.load(tmp_path/"long.npy")
+    assert a @ b < 0.9999
+    assert experiments.main([*asked, "--long", "truncate"]) == 0
+    assert "2 of 2 texts were cut at" in capsys.readouterr().err
+
+
+def test_7_the_claims_come_before_the_tables():
+    page = (ROOT/"figures"/"90_report"/"small"/"report.html").read_text(encoding="utf-8")
+    body = page[page.index("<body"):]
+    claims = [body.index(f">pixel-{k}<") for k in range(1, 15)]
+    assert claims == sorted(claims) and claims[-1] < body.index("<h2"), "each on the first screens"
+
+
+def test_8_a_table_says_whose_model_it_was():
+    folder = ROOT/"figures"/"90_report"/"small"
+    captions = {path.stem: re.findall(r"\\caption\{(.*)", path.read_text(encoding="utf-8"))
+                for path in folder.glob("*.tex")}
+    assert len(captions) == 40
+    for name, texts in captions.items():
+        assert all("arXiv:" in text and not re.match(r"Table \d", text) for text in texts), name
+    assert "BERT (text-small-mlm, 3 M)" in captions["pixel_table1"][0]
+
+
+@pytest.mark.parametrize("load, name, said", [
+    (PixelEncoder, "text-small-mlm", "TextEncoder"), (TextEncoder, "sentnb-small", "PixelEncoder"),
+    (PixelEncoder, None, "None"), (PixelEncoder, "{}", "config.json")])
+def test_14_what_is_no_checkpoint_of_this_kind(load, name, said, tmp_path):
+    if name == "{}":
+        (tmp_path/"config.json").write_text("{}")
+        (tmp_path/"model.safetensors").write_bytes(b"")
+        name = tmp_path
+    with pytest.raises((ValueError, TypeError, OSError)) as error: load.from_pretrained(name)
+    text = str(error.value)
+    assert said in text and "Missing key" not in text and len(text) < 600
+
+
+@pytest.mark.parametrize("user, allowed", [("0", True), ("1000", False)])
+def test_15_lab_as_root(user, allowed, tmp_path):
+    (tmp_path/"id").write_text(f"#!/bin/sh\necho {user}\n")
+    (tmp_path/"id").chmod(0o755)
+    said = subprocess.run(["make", "-n", "-o", "setup", "lab"], cwd=ROOT, capture_output=True, text=True,
+                          env=dict(PATH=f"{tmp_path}:/usr/bin:/bin"))
+    assert said.returncode == 0 and ("--allow-root" in said.stdout) == allowed, said.stderr
+
+
+def test_16_tables_are_shown_whole(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    rule = "interval [-2.603, -1.547]: fails; interval [-1.2, 3.4]: inconclusive at this scale, at the end"
+    study = Study("99_whole", dict(minutes=(None, 2, 2), rule=(rule, 1.5, 2)), "demo")
+    shown = study.table.to_html()
+    assert rule in shown and "NaN" not in shown and "2.0" not in shown
+
+
+def test_17_no_experiment_shows_a_demo_beside_the_paper():
+    "Tables come from `results`, which shows ours alone at demo; 07 has a table of its own, which does too."
+    for path in sorted((ROOT/"nbs").glob("[01]*.ipynb")):
+        code = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]
+                         if cell["cell_type"] == "code")
+        for line in code.splitlines():
+            if "['printed']" in line: assert 'profile == "demo"' in line, f"{path.name}: {line}"
+
+
+def test_18_the_search_of_the_first_screen(shipped):
+    code = re.search(r"sentences = (\[.*?\])\n", (ROOT/"README.md").read_text(encoding="utf-8"), re.S)[1]
+    sentences = [text.strip() for text in re.findall(r'"([^"]+)"', code)]
+    found = (shipped.encode(sentences) @ shipped.encode(["Hunde im Schnee"])[0]).argsort()[::-1]
+    assert sentences[found[0]] == "Zwei Hunde laufen durch den Schnee."
+
+
+def test_20_the_tables_of_the_tour_lead_to_the_notebooks():
+    cells = json.loads((ROOT/"nbs"/"index.ipynb").read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    rows = [line for line in text.split("\n") if line.startswith("|")]
+    named = {name for row in rows for name in re.findall(r"\b\d\d_[a-z_]+", row)}
+    assert len(named) > 10 and all(f"({name}.ipynb)" in "\n".join(rows) for name in named)
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["render", "x", "--scale", "0", "-o", "x.png"], "scale=0: expected a whole number of at least 1"),
+    (["run", "05", "-P", "lr=3"], "overrides={lr: 3}")])
+def test_21_what_is_refused_says_what_to_type(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SENTNB_ROOT", str(ROOT))
+    assert experiments.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_21_make_help_has_every_target_that_is_typed():
+    targets = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+    for name in ("setup", "leapfrog", "lab", "report"): assert re.search(rf"^  {name} +", targets, re.M)
