@@ -18,7 +18,8 @@ USED = {
     ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
     ("pixel", "learning rate, all other steps"): [
         ("03_alignment", "lr", 3e-5), ("04_language_models", "reasoning_lr", 3e-5),
-        ("05_leapfrog", "lr", 3e-5), ("05_leapfrog", "cross_lr", 3e-5), ("05_leapfrog", "revisit_lr", 3e-5), ("06_retrieval", "lr", 3e-5)],
+        ("05_leapfrog", "lr", 3e-5), ("05_leapfrog", "cross_lr", 3e-5), ("05_leapfrog", "revisit_lr", 3e-5),
+        ("06_retrieval", "lr", 3e-5)],
     ("pixel", "epochs"): "steps are set; test_steps_are_one_epoch",
     ("pixel", "temperature tau"): "InfoNCE's default; test_constants",
     ("pixel", "max sequence (patch) length"): [

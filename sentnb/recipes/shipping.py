@@ -22,7 +22,8 @@ def as_shipped(
 ) -> Any: # of the same kind, in eval mode
     "Saved in half precision, and loaded again."
     with tempfile.TemporaryDirectory() as folder:
-        shipped = type(model).from_pretrained(model.save_pretrained(Path(folder)/"model", half=True)).to(device)
+        saved = model.save_pretrained(Path(folder)/"model", half=True)
+        shipped = type(model).from_pretrained(saved).to(device)
     if fonts := getattr(model, "fonts", ()): shipped.fonts = fonts # their copies are gone with the folder
     return shipped
 
