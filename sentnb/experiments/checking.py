@@ -43,8 +43,8 @@ def summary(
         plan = plan_of(experiment.path, profile)
         sums = {name: round(value) for name, value in plan.estimates.items()}
         mirror = ["a mirror"]*any(need.kind == "data" and need.missing for need in plan.needs)
+        besides = ", ".join([*mirror, *plan.extras])
         hours = f"{sums['hours']:,}" if sums["hours"] else "under 1"
         lines.append(f"| {experiment.name} | {hours} | {sums['gpu_gb']} GB | {sums['ram_gb']} GB | "
-                     f"{sums['download_gb']} GB | {sums['disk_gb']} GB | "
-                      f"{', '.join([*mirror, *plan.extras])} |")
+                     f"{sums['download_gb']} GB | {sums['disk_gb']} GB | {besides} |")
     return "\n".join(lines)

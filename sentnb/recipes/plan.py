@@ -135,7 +135,7 @@ HELD = dict(no=86, tf32=86, bf16=63) # bytes a position, layer and channel that 
 ASSUMED = ("Estimates, until a GPU has been at hand: one H100 at {rate:g} TFLOP a second; {held} bytes wait "
            "for the gradient a position, layer and channel; 16 bytes a parameter in training, 12 in a "
            "checkpoint; in memory and on disk three times the data. What is read, drawn and scored is not "
-            "counted.")
+           "counted.")
 
 @patch(as_prop=True)
 def assumed(self: Plan) -> str:
