@@ -1,5 +1,6 @@
 """The numbers in the text of an experiment are those that its run measured."""
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,14 @@ def test_every_cell_of_a_run_can_be_told(path):
 ])
 def test_numbers_without_a_source(text, left):
     assert [problem.partition(" has no source")[0] for problem in told.check(text, None)] == left
+
+
+@pytest.mark.parametrize("path", [ROOT/"README.md", *sorted((ROOT/"nbs").rglob("*.ipynb"))],
+                         ids=lambda path: path.name)
+def test_no_bar_in_a_comment_parts_the_cell_of_a_table(path):
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert not [row for row in rows if re.search(r"<!--(?:(?!-->).)*?(?<!\\)\|.*?-->", row)]

@@ -115,7 +115,7 @@ def told_by(
     others: Callable[[str], Record]=small_run, # the runs of other experiments, by name
 ) -> Told: # value, low, high; the bounds are None where there are none
     "The number that a source names; ValueError if there is none."
-    words, text = [], source.strip()
+    words, text = [], source.strip().replace(r"\|", "|")   # as a table writes it
     while match := re.match(rf"((?:{'|'.join(_WORDS)})(?: (?:{'|'.join(_WORDS)}))*): +(.*)", text):
         words, text = words + match[1].split(), match[2]
     several = [word for word in words if word in _OF_SEVERAL]

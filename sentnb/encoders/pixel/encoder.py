@@ -19,7 +19,7 @@ from ..attention import map_layers, rejoin
 from ..base import (
     CPU_ROWS, SentenceEncoder, chunk_rows, evaluating, length_chunks, note_cut, reading)
 from ..checkpoints import Pushable
-from .vit import PixelConfig, PixelLayer, named, sincos_positions
+from .vit import PixelConfig, PixelLayer, initialize, named, sincos_positions
 from ...renderer import RenderConfig, TextRenderer
 
 # %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #af2beae4
@@ -50,35 +50,6 @@ def _check_drawing(render: RenderConfig, config: PixelConfig) -> None:
         raise ValueError(f"the renderer draws up to {render.max_patches} patches, "
                          f"the encoder has positions for {config.max_patches}")
 
-# %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #e38ba8b9
-def _start_from_components(projection: nn.Conv2d) -> None:
-    "The leading components of a whitened patch as they are."
-    weight = projection.weight
-    leading = torch.eye(len(weight), weight[0, 0].numel())/weight.shape[1]
-    weight.copy_(leading.view(len(weight), 1, *weight.shape[2:]).expand_as(weight))
-
-def _start_features(embeddings: nn.Module, features: int) -> None:
-    "The random features of a Gaussian kernel over the leading three quarters of the components; all weigh 1."
-    leading = embeddings.features.in_features*3//4
-    embeddings.features.weight.zero_()[:, :leading].normal_(std=4/leading**0.5)
-    embeddings.features.bias.uniform_(0, 2*torch.pi)
-    embeddings.feature_projection.weight.normal_(std=(2/features)**0.5)
-    embeddings.patch_weight.weight.zero_()
-    embeddings.patch_weight.bias.fill_(1)
-
-@torch.no_grad()
-def _initialize(model: nn.Module, config: PixelConfig) -> None:
-    "Weights drawn from torch's generator."
-    embeddings = model.vit.embeddings
-    for module in model.modules():
-        if not isinstance(module, (nn.Linear, nn.Conv2d)): continue
-        if isinstance(module, nn.Conv2d): nn.init.xavier_uniform_(module.weight.view(len(module.weight), -1))
-        else: nn.init.normal_(module.weight, std=0.02)
-        if module.bias is not None: nn.init.zeros_(module.bias)
-    if config.pixel_normalization == "whiten": _start_from_components(embeddings.patch_embeddings.projection)
-    if config.patch_features: _start_features(embeddings, config.patch_features)
-    nn.init.normal_(embeddings.cls_token, std=0.02)
-
 # %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #15e78424
 class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
     """A sentence encoder over rendered text.
@@ -105,7 +76,7 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
         if config.pixel_normalization: self.register_buffer("pixel_mean", torch.zeros(pixels))
         if config.pixel_normalization == "whiten": self.register_buffer("pixel_whitening", torch.eye(pixels))
         elif config.pixel_normalization: self.register_buffer("pixel_scale", torch.ones(pixels))
-        _initialize(self, config)
+        initialize(self, config)
         self._renderer = None
 
 # %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #66e033b8
