@@ -1,6 +1,6 @@
-"""The second half of the experiments at paper, in a file of its own, so that two test processes share them."""
+"""The other half of the experiments at paper, in a file of its own: two test processes share them."""
 import pytest
-from test_paper_profile import EXPERIMENTS, FIRST, at_paper, hub, runs_at_paper  # noqa: F401, two are fixtures
+from test_paper_profile import EXPERIMENTS, FIRST, at_paper, hub, runs_at_paper # noqa: F401
 
 REST = [path for path in EXPERIMENTS if path not in FIRST]
 
