@@ -45,4 +45,3 @@ def test_what_is_missing(nothing):
     assert done.returncode == 1 and "python -m spacy download no_such_parser" in done.stdout
     small = check("5", "-p", "small", **nothing)
     assert small.returncode == 1 and "set SENTNB_HUB to a folder that holds parallel/stsb" in small.stdout
-    assert check("5", "-p", "demo", **nothing).returncode == 0

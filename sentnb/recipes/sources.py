@@ -223,8 +223,6 @@ SOURCES = dict(microworld=_Microworld, public=_Public, papers=_Papers)
 def _check(source: str, kinds: Collection[str], languages: Sequence[str], limits: Mapping[str, int]) -> None:
     one_of(*SOURCES)("source", source)
     for kind in (*kinds, *limits): one_of(*KINDS)("kind", kind)
-    if lacking := [kind for kind in kinds if not hasattr(SOURCES[source], kind)]:
-        raise ValueError(f"the source {source} has no {', '.join(lacking)}")
     if unknown := [l for l in languages if l not in LANGUAGES[1:]]:
         raise ValueError(f"languages={list(languages)}: {', '.join(unknown)} cannot be learnt here; "
                          f"there are {', '.join(LANGUAGES[1:])}, and English always")
