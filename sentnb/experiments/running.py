@@ -83,7 +83,8 @@ def portable(
     here: Path, # the folder of its source
     there: Path, # that in which the copy will lie
 ): # a notebook of nbformat
-    """An executed copy that is the same wherever it ran, its links as they are from where it lies.
+    """An executed copy that is the same wherever it ran, its links as they are from where it lies; outside of
+    the checkout they stay those of its source.
 
     It holds no absolute path of the checkout, no times, and no widgets (progress bars among them), whose
     state was the kernel's."""
@@ -92,10 +93,11 @@ def portable(
     for written in (json.dumps(f"{root}/")[1:-1], f"{root}/"): text = text.replace(written, "")
     notebook = nbformat.reads(text, as_version=4)
     widget = "application/vnd.jupyter.widget-view+json"
+    within = (root/there).resolve().is_relative_to(root.resolve())
     for cell in notebook.cells:
         cell.metadata = {key: value for key, value in cell.metadata.items() if key == "tags"}
         if "injected-parameters" in cell.metadata.get("tags", []): cell.id = "injected-parameters"
-        if cell.cell_type == "markdown": cell.source = relinked(cell.source, here, there)
+        if within and cell.cell_type == "markdown": cell.source = relinked(cell.source, here, there)
         if "outputs" not in cell: continue
         cell.outputs = [output for output in cell.outputs if widget not in output.get("data", {})]
     notebook.metadata.pop("widgets", None)
