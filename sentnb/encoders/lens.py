@@ -158,12 +158,9 @@ def forward(self: Lens,
 ) -> torch.Tensor: # [n, width], not normalized
     "The vectors of a batch; no gradient reaches the base."
     base = self.base
-    with torch.no_grad():
-        if not isinstance(base, nn.Module): states, mask = base.hidden_states(*tensors)
-        else:
-            base.eval()
-            states, mask = base.hidden_states(*tensors)
-    return self.reduction(self.dropout(states.detach()), mask)
+    if isinstance(base, nn.Module): base.eval()
+    with torch.no_grad(): states, mask = base.hidden_states(*tensors)
+    return self.reduction(self.dropout(states), mask)
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #32db3b82
 @patch

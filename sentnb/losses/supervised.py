@@ -64,8 +64,8 @@ def cosent(
     return F.pad(excess.flatten(), (1, 0)).logsumexp(0) # the 0 in front is log 1
 
 # %% ../../nbs/api/1_losses/8_supervised.ipynb #4f1105e9
-def _cross_entropy(a: Tensor, b: Tensor, right: Tensor, tau: float) -> Tensor: # right: int [n], columns
-    return F.cross_entropy(F.normalize(a, dim=1) @ F.normalize(b, dim=1).T/tau, right)
+def _logits(a: Tensor, b: Tensor, tau: float) -> Tensor: # [n, n], from one view to the other
+    return F.normalize(a, dim=1) @ F.normalize(b, dim=1).T/tau
 
 def _supcon(a: Tensor, b: Tensor, labels: Tensor, tau: float) -> Tensor:
     z, labels = F.normalize(torch.cat([a, b]), dim=1), labels.repeat(2)
@@ -82,13 +82,13 @@ def _paper_eq4(a: Tensor, b: Tensor, labels: Tensor, tau: float) -> Tensor:
     if (labels == labels[0]).all():
         raise ValueError(f"all {len(labels)} labels are one, and Equation 4 has nothing to tell it from: "
                          "a batch needs two labels")
-    logits = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T/tau
+    logits = _logits(a, b, tau)
     same = labels[:, None] == labels[None]
     right, wrong = (logits.masked_fill(~part, -math.inf).logsumexp(1) for part in (same, ~same))
     return (wrong - right).sum()
 
 def _released(a: Tensor, b: Tensor, labels: Tensor, tau: float) -> Tensor:
-    return _cross_entropy(a, b, labels.unique(return_inverse=True)[1], tau)
+    return F.cross_entropy(_logits(a, b, tau), labels.unique(return_inverse=True)[1])
 
 SUP_CON = dict(supcon=_supcon, simclr=_simclr, paper_eq4=_paper_eq4, released=_released)
 
