@@ -17,7 +17,7 @@ import numpy as np
 from ..core import progress
 from ..corpora import declared, load
 from ..encoders.base import vectors_of
-from .nearest import merge_nearest, unit_vectors
+from .nearest import faiss_module, merge_nearest, unit_vectors
 from ..results import bootstrap
 
 # %% ../../nbs/api/3_evaluation/6_retrieval.ipynb #c646d171
@@ -75,10 +75,7 @@ def semantic_search(
 INDEXES = ("exact", "faiss")
 
 def _nearest_faiss(queries: Any, blocks: Iterable[Any], k: int) -> tuple[np.ndarray, np.ndarray]: # as nearest
-    try: import faiss
-    except ImportError:
-        raise ModuleNotFoundError('index="faiss" needs FAISS: pip install "sentnb[faiss]", '
-                                  'or search with index="exact"') from None
+    faiss = faiss_module()
     queries = np.ascontiguousarray(_vectors(queries, None, "queries"))
     index = faiss.IndexFlatIP(queries.shape[1])
     for block in blocks: index.add(np.ascontiguousarray(_vectors(block, queries.shape[1], "documents")))
