@@ -86,9 +86,16 @@ def clean() -> None:
               "type: make notebooks")
 
 
+def without_news(_, page: dict) -> dict:
+    "Lab's page, which asks no other host for news and nobody whether it may."
+    news = "@jupyterlab/apputils-extension:announcements"
+    return {**page, "disabledExtensions": [*page.get("disabledExtensions", []), news]}
+
+
 if "get_config" in globals(): # Jupyter reads it
     c = get_config() # noqa: F821
     c.ServerApp.root_dir = str(ROOT) # notebooks show figures/ and lead to data/
     c.LabApp.default_url = "/lab/tree/nbs/index.ipynb"
+    c.ServerApp.tornado_settings = dict(page_config_hook=without_news)
     c.FileContentsManager.pre_save_hook = before_saving
 elif __name__ == "__main__": clean()

@@ -321,6 +321,13 @@ def test_a_reader_sees_the_pictures(lab, page):
     assert page.see(f"{PICTURES}.every(picture => picture.naturalWidth > 100)")
 
 
+def test_nobody_asks_about_news(lab, page):
+    show(page, lab, "nbs/index.ipynb")
+    announcements = "@jupyterlab/apputils-extension:announcements"
+    assert page.see(f"jupyterapp.hasPlugin('{announcements}')") is False
+    assert page.see("jupyterapp.hasPlugin('@jupyterlab/apputils-extension:notification')") is True
+
+
 def test_a_reader_who_writes_runs_and_deletes_leaves_nothing(lab, page):
     show(page, lab, "nbs/index.ipynb")
     cell = f"{CURRENT}.content.activeCell"
