@@ -272,10 +272,25 @@ def __call__(self: TextRenderer,
 
 # %% ../../nbs/api/1_renderer/6_renderer.ipynb #9e8ad26b
 @patch
+def _word(self: TextRenderer, word: str, limit: float=math.inf) -> Iterator[np.ndarray]:
+    if len(word) <= 64: yield self._unit(word)
+    else: yield from (self._draw_unit(block, limit) for block in self._blocks(word))
+
+@patch
 def _words(self: TextRenderer, text: str, limit: float) -> Iterator[np.ndarray]:
-    for word in split_words(text, self.config.split_punctuation):
-        if len(word) <= 64: yield self._unit(word)
-        else: yield from (self._draw_unit(block, limit) for block in self._blocks(word))
+    for word in split_words(text, self.config.split_punctuation): yield from self._word(word, limit)
+
+@patch
+def word_patches(self: TextRenderer,
+    text: str,
+) -> list[tuple[str, int]]: # each word in turn, and how many patches it takes
+    "How the strip of a text is parted. ValueError where words share patches: strategy=\"words\" parts them."
+    if self.config.strategy != "words":
+        raise ValueError(f"strategy={self.config.strategy!r}: words share patches; "
+                         'RenderConfig(strategy="words") begins each on a patch of its own')
+    words = split_words(self._clean(text), self.config.split_punctuation)
+    return [(word, sum(piece.shape[1] for piece in self._word(word))//self.config.patch_size)
+            for word in words]
 
 # %% ../../nbs/api/1_renderer/6_renderer.ipynb #def25192
 @patch

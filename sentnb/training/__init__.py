@@ -6,7 +6,8 @@
 __all__ = ['Draws', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'ImageViews', 'Batch', 'Objective', 'TextObjective',
            'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse', 'Momentum',
            'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'fit',
-           'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon', 'Rows']
+           'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon',
+           'AdditiveMargin', 'MaxHinge', 'Entailment', 'Rows', 'TaughtWords']
 
 # %% ../../nbs/api/3_training/0_training.ipynb #0074c451
 from .views import Draws, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
@@ -18,11 +19,14 @@ from .batches import batch_indices
 from .loop import fit, learning_rate_at
 from .branches import Branch, TimeIsUp, average_weights
 from .supervised import CosineRegression, CoSENT, SupCon
+from .bitext import AdditiveMargin, MaxHinge, Entailment
 from .rows import Rows
+from .taught import TaughtWords
 
 _all_ = [
     "Draws", "View", "Pairs", "Same", "Single", "Spans", "Perturbed", "ImageViews",
     "Batch", "Objective", "TextObjective", "InfoNCE", "Distillation", "Masked",
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
     "SCD", "Stage", "Task", "epochs", "batch_indices", "fit", "learning_rate_at", "Branch", "TimeIsUp",
-    "average_weights", "CosineRegression", "CoSENT", "SupCon", "Rows"]
+    "average_weights", "CosineRegression", "CoSENT", "SupCon",
+    "AdditiveMargin", "MaxHinge", "Entailment", "Rows", "TaughtWords"]
