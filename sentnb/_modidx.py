@@ -1814,6 +1814,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                    'sentnb/recipes/others.py'),
                                        'sentnb.recipes.others.other_encoder': ( 'api/4_recipes/others.html#other_encoder',
                                                                                 'sentnb/recipes/others.py'),
+                                       'sentnb.recipes.others.other_place': ( 'api/4_recipes/others.html#other_place',
+                                                                              'sentnb/recipes/others.py'),
                                        'sentnb.recipes.others.unpacked': ( 'api/4_recipes/others.html#unpacked',
                                                                            'sentnb/recipes/others.py')},
             'sentnb.recipes.plan': { 'sentnb.recipes.plan.Plan': ('api/4_recipes/plan.html#plan', 'sentnb/recipes/plan.py'),

