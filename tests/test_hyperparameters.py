@@ -73,7 +73,8 @@ USED = {
     ("micse", "epochs"): [(name, "steps", 1_000_000//50) for name in MICSE],
     ("micse", "sample queue size |Q|"): [(name, "queue", 384) for name in MICSE],
     ("micse", "momentum factor"): "Momentum's default; test_constants",
-    ("micse", "dropout"): [(name, "dropout", .1) for name in MICSE],
+    ("micse", "dropout"): [(name, setting, rate) for name in MICSE
+                           for setting, rate in (("dropout", .1), ("momentum_dropout", .3))],
     ("micse", "hardware and time"): "of the authors",
     ("micse", "training set sizes"): "shares of the pool: SIZES of 07",
     ("micse", "seeds"): [("07_micse_lowshot", "draws", 5), ("08_micse_attention", "seeds", 5)],

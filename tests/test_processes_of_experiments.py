@@ -1,26 +1,59 @@
 """Experiments at demo, cut down to a few steps: two processes give the numbers of one.
 
-Dropout is off, because each process draws its own. What is left are sums in another order, which steps of
-AdamW make larger."""
+Dropout is off, because each process draws its own. What is left are sums in another order, which steps of AdamW
+make larger. All nine minutes of it run with SENTNB_PROCESSES=all; without, the three that have the most of what
+could differ: 05 (stages, members averaged, the best on dev), 15 (attention of both kinds of encoder, momentum, its
+queue), 20 (hidden patches and tokens). The parts of the others are in test_training_processes.py as well."""
 import json
+import os
 import sys
 
 import pytest
-from experiment_runs import sentnb
+from experiment_runs import EXPERIMENTS, sentnb
 
 from sentnb import results
 
 PLACES = dict(CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "")
 STEPS = dict(visual_steps=2, topical_steps=2, reasoning_steps=3)
+STILL = dict(dropout=0., momentum_dropout=0.)
 CUT = {
+    "03_alignment": STEPS | dict(visual_longer=3, checkpoints=2, map_texts=80, pairs=20, redraws=5),
+    "04_language_models": dict(visual_steps=2, reasoning_steps=2, pairs=20, blocks=64, redraws=5),
     "05_leapfrog": STEPS | dict(iterations=1, bilingual_steps=2, parallel_steps=3,
                                 revisit_steps=2, dev_pairs=20, test_pairs=20, cloud_sentences=10),
     "06_retrieval": STEPS | dict(topical_longer=[3]),
+    "07_micse_lowshot": STILL | dict(draws=1, steps=2, batch=4, pairs=30, permutations=20, sentences=4_000,
+                                     pool=4_500),
+    "08_micse_attention": STILL | dict(seeds=1, steps=3, held_out=20, parsed=100, tree_pairs=20, pairs=20,
+                                       redraws=5, fitted=5, sentences=300, weights=[2.5e-3]),
+    "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),
+    "20_pretrain": dict(texts=300, steps=3, pilot_steps=2, align_steps=2, piece_steps=2, dev_texts=30,
+                        redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),
+    "21_sentnb_small": dict(pairs=200, distilled_texts=200, redraws=5, probe_train=100),
+    "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
 }
+DEFAULT = ("05_leapfrog", "15_beyond", "20_pretrain")
+# what is named so cannot be equal, and why
+APART = {
+    "03_alignment": {"BERT-Flow": "a flow fitted to few vectors: one digit in the seventh place turns it"},
+    "07_micse_lowshot": {
+        "SCD": "two rates of dropout are its objective",
+        "CT": "its dot products are of one size: what the norm of a layer leaves of their gradient is rounding, "
+              "and AdamW takes whole steps of it; by plain descent two are one (test_training_processes.py)",
+        "w/o negatives": "without dropout both views are one, and there is no gradient at all",
+        "positive pairs alone": "the same"},
+}
+NOT_COMPARED = {
+    "01_robustness": "trains at demo alone, stand-ins of its bases, whose dropout is no setting",
+    "02_vanilla_geometry": "as 01", "23_beside": "trains nothing", "90_report": "trains nothing",
+    "91_speed": "trains nothing",
+}
+# Spearman of 30 pairs, some of whose cosines are alike to the last digits: two that change places are .04 points
+NEAR = {"07_micse_lowshot": .1}
 
 
 def numbers(name, folder, **more):
-    overrides = json.dumps(CUT[name] | dict(dropout=0., threads=1))
+    overrides = json.dumps(dict(dropout=0.) | CUT[name] | dict(threads=1))
     options = [word for key, value in more.items() for word in (f"--{key}", str(value))]
     places = PLACES | dict(SENTNB_FIGURES=str(folder), SENTNB_CACHE=str(folder/"cache"))
     done = sentnb("run", name, "--quiet", "-P", f"overrides={overrides}", *options, **places)
@@ -30,9 +63,17 @@ def numbers(name, folder, **more):
     return {(row["table"], row["row"], row["column"]): row["value"] for row in frame.to_dict("records")}
 
 
-@pytest.mark.parametrize("name", CUT)
+def test_every_experiment_is_compared_or_told():
+    assert {path.stem for path in EXPERIMENTS} == CUT.keys() | NOT_COMPARED.keys()
+    assert not CUT.keys() & NOT_COMPARED.keys()
+
+
+@pytest.mark.parametrize("name", CUT if os.environ.get("SENTNB_PROCESSES") == "all" else DEFAULT)
 def test_two_processes_give_the_numbers_of_one(name, tmp_path):
     one, two = (numbers(name, tmp_path/str(n), **dict(processes=n) if n > 1 else {}) for n in (1, 2))
     assert list(one) == list(two)
-    def near(value): return pytest.approx(value, abs=.02, rel=1e-3)
-    assert not {key: (one[key], two[key]) for key in one if two[key] != near(one[key])}
+    def near(value): return pytest.approx(value, abs=NEAR.get(name, .02), rel=1e-3)
+    apart = {key for key in one if any(word in part for word in APART.get(name, ()) for part in key)}
+    compared = one.keys() - apart
+    assert len(compared) > .5*len(one)
+    assert not {key: (one[key], two[key]) for key in compared if two[key] != near(one[key])}

@@ -8,10 +8,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from training_runs import (PAIRS, PLACES, TEXTS, TRIPLES, as_rank, both_finish, kept, nearness, one_stage,
-                           plain_descent, quick, same, start, tiny)
+                           plain_descent, quick, same, start, tiny, tiny_text)
 
-from sentnb.encoders import PixelEncoder
-from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Stage, Task, checkpoint
+from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel, PixelEncoder
+from sentnb.training import (AMI, ContrastiveTension, Distillation, InfoNCE, Masked, Momentum, Pairs,
+                             Perturbed, Same, SimCSE, Stage, Task, checkpoint)
 from sentnb.training.batches import Batches
 
 
@@ -73,6 +74,78 @@ def test_two_processes_are_one(tmp_path, monkeypatch):
         torch.testing.assert_close(first[name], value, atol=2e-6, rtol=1e-5, msg=name)
     moved = [name for name in first if not torch.allclose(first[name], begin[name], atol=1e-4)]
     assert len(moved) > 10, "the steps are far larger than the tolerance"
+
+
+QUEUES = []   # after each step
+
+
+class Watched(SimCSE):
+    def after_step(self, encoder, state):
+        super().after_step(encoder, state)
+        QUEUES.append(state.queue.rows)
+
+
+def of_encoder(objective, examples=PAIRS):
+    return [Stage("one", examples, objective, steps=4, batch_size=7, warmup_steps=0, learning_rate=.1)]
+
+
+# the two views differ in each, so that their attention tells something; 7 rows are 3 and 4
+MORE = {
+    "micse": lambda: (tiny(dropout=0.), of_encoder(Watched(
+        mlp=True, ami=AMI(weight=.5, samples=20), momentum=Momentum(.5, 0., queue=12), view=Pairs()))),
+    "tension": lambda: (tiny(dropout=0.),
+                        of_encoder(ContrastiveTension(negatives=3, ami=AMI(weight=.5, samples=20)), TEXTS)),
+    "patches": lambda: (MaskedAutoencoder(tiny(dropout=0.), 1, 32), of_encoder(Masked(), LINES)),
+    "tokens": lambda: (MaskedLanguageModel(tiny_text(dropout=0.)), of_encoder(Masked(), LINES)),
+}
+LINES = [" ".join(TEXTS[i:i + 1 + i % 3]) for i in range(len(TEXTS))]   # more is hidden of some
+
+
+def more(name):
+    "An encoder, its weights as they are, and a stage; the queues of it are watched."
+    torch.optim.AdamW = plain_descent
+    torch.manual_seed(0)
+    QUEUES.clear()
+    encoder, stages = MORE[name]()
+    before = kept(encoder)
+    return encoder, before, stages
+
+
+def more_as_rank(rank, folder):
+    as_rank(rank, folder)
+    for name in MORE:
+        encoder, _, stages = more(name)
+        history = quick(encoder, stages, folder/name)
+        tensors = kept(encoder) | {f"queue {k}": rows for k, rows in enumerate(QUEUES)}
+        tensors["losses"] = torch.tensor([row["loss"] for row in history])
+        save_file({key: value.contiguous() for key, value in tensors.items()},
+                  folder/f"{name}-{rank}.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("more")
+    both_finish([start(more_as_rank, rank, folder) for rank in range(2)])
+    return folder
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_two_processes_are_one_for_all_that_looks_beyond_a_row(name, of_two, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.optim, "AdamW", torch.optim.AdamW)   # put back when the test is over
+    first, second = (load_file(of_two/f"{name}-{rank}.safetensors") for rank in range(2))
+    assert same(first, second), "losses, queue and weights are the same in both"
+    encoder, before, stages = more(name)
+    history = quick(encoder, stages, tmp_path)
+    np.testing.assert_allclose(first["losses"], [row["loss"] for row in history], atol=5e-6)
+    for key, value in encoder.state_dict().items():
+        torch.testing.assert_close(first[key], value, atol=5e-6, rtol=1e-5, msg=key)
+    assert sum(not torch.allclose(value, before[key], atol=1e-4) for key, value in first.items()
+               if key in before) > 10, "the steps are far larger than the tolerance"
+    for k, rows in enumerate(QUEUES):   # the same keys in the same order
+        assert len(rows) == min(12, 7*(k + 1))
+        torch.testing.assert_close(first[f"queue {k}"], rows, atol=5e-6, rtol=1e-5)
+    assert len(QUEUES) == (4 if name == "micse" else 0)
 
 
 def test_another_number_of_processes_is_refused_until_the_run_is_over(tmp_path):

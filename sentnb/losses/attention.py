@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core import Rule, one_of
 from .checks import check_floats, is_finite
+from .gather import mean_of_all, rand_of_all
 
 VARIANTS = ("paper", "released")
 SAMPLES = 150 # cells drawn in each tile (miCSE, section 3.1)
@@ -113,6 +114,7 @@ def draw_cells(
     samples: int=SAMPLES, # cells of each tile
     replacement: bool=True, # multinomial, as the paper has it
     generator: torch.Generator|int|None=None, # or a seed: the same on every device; None: torch's own
+    gathered: bool=False, # the first process draws for the rows of all; torch's own, with replacement
 ) -> Tensor: # int64 [n, tiles, samples], positions in the flattened tile
     """Draw cells of each tile, all equally likely (miCSE, Eq. 3).
 
@@ -126,7 +128,8 @@ def draw_cells(
                          "ask for fewer samples")
     shape = (*joint.shape[:2], samples) if replacement else joint.shape
     device = joint.device if generator is None else generator.device
-    chance = torch.rand(shape, generator=generator, device=device).to(joint.device)
+    if gathered and replacement and generator is None: chance = rand_of_all(*shape, device=device)
+    else: chance = torch.rand(shape, generator=generator, device=device).to(joint.device)
     if not replacement: return chance.masked_fill_(~joint, -1).topk(samples).indices
     until = joint.cumsum(-1, dtype=torch.int32) # how many usable cells end here
     wanted = (chance*until[..., -1:]).int() + 1 # the first, ..., the last of them
@@ -175,6 +178,11 @@ def log_correlation(
 # %% ../../nbs/api/1_losses/7_attention.ipynb #861aa98e
 _BELOW_ONE = Rule("a number from 0 to below 1, such as 1e-6", lambda x: 0 <= x < 1)
 
+def _check_options(reduction: str, floor: float, variant: str, samples: int|None) -> None:
+    one_of("mean", "none")("reduction", reduction)
+    _BELOW_ONE("floor", floor)
+    if variant == "released" and not samples: raise ValueError("the released code always draws: samples=150")
+
 def _check_probabilities(name: str, tiles: Tensor) -> None:
     low, high = tiles.detach().aminmax() if tiles.numel() else (0., 0.) # both NaN where there is one
     if low >= 0 and high < float("inf"): return
@@ -211,11 +219,14 @@ def _information(u: Tensor, v: Tensor, counts: Tensor, floor: float|None, logari
     raise FloatingPointError("mutual information is infinite: a tile is the same in both views, "
                              "and there is no floor; is dropout on?")
 
-def _mean_information(information: Tensor, joint: Tensor, enough: Tensor, variant: str) -> Tensor:
+def _mean_information(information: Tensor, joint: Tensor, enough: Tensor, variant: str,
+                      gathered: bool) -> Tensor:
     "Of all tiles; released: of those that are left, by the share of their cells that is usable."
-    if variant == "paper": return information.mean()
-    share = joint.flatten(2).to(information.dtype).mean(-1)
-    return information[enough].mean()*(share[enough].mean().square() + 1e-6)
+    mean = information.mean() if variant == "paper" else information[enough].mean()
+    if variant == "released":
+        share = joint.flatten(2).to(information.dtype).mean(-1)
+        mean = mean*(share[enough].mean().square() + 1e-6)
+    return mean_of_all(mean, len(joint)) if gathered else mean
 
 # %% ../../nbs/api/1_losses/7_attention.ipynb #f292672a
 def attention_mutual_information(
@@ -232,19 +243,19 @@ def attention_mutual_information(
     logarithm: bool=True, # Eq. 4; False: -(1 - rho^2)/2, as Algorithm 1 and Eq. 11 print it
     floor: float=1e-6, # of 1 - rho^2: at most -log(floor)/2 nats (paper only); there the gradient is 0
     reduction: str="mean", # "mean": a scalar; "none": [n, tiles], for measuring sentence by sentence
+    gathered: bool=False, # the mean over the sentences of all processes, as in `info_nce`
 ) -> Tensor: # scalar or [n, tiles], nats; float32, or float64 where an argument is
     """How much one view's attention tells of the other's (miCSE, Eq. 1, 3 to 11 and Algorithm 1).
 
     To be maximised: subtract `weight` times it from a loss; the paper's is 2.5e-3. The same cells are taken
     in both views; a tile where one does not vary, or with fewer than 3 usable cells, tells nothing: 0. With
-    several processes each takes the mean of its own sentences; the average of the gradients is that of all.
-    With reduction="none" the released variant gives its tiles before the scale, NaN where it drops one.
-    Errors say what is no attention, or not enough of it; looking for these waits for the device.
+    `gathered` each process returns what one would of all sentences, with that one's gradient on average; of
+    the released variant nearly, whose cells and padding are each process's. With reduction="none" that one
+    gives its tiles before the scale, NaN where it drops one. Errors say what is no attention, or not enough
+    of it; looking for these waits for the device.
 
     >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)"""
-    one_of("mean", "none")("reduction", reduction)
-    _BELOW_ONE("floor", floor)
-    if variant == "released" and not samples: raise ValueError("the released code always draws: samples=150")
+    _check_options(reduction, floor, variant, samples)
     views = [attention_tiles(attention, variant, layers, pool_heads, pool_layers)
              for attention in (attention_1, attention_2)]
     with torch.autocast(views[0].device.type, enabled=False):
@@ -252,8 +263,8 @@ def attention_mutual_information(
         joint = joint_cells(*views, mask, variant)
         enough = _large_enough(joint, samples, variant)
         if cells is not None: _check_cells(cells, joint, enough)
-        elif samples is not None: cells = draw_cells(joint, samples, variant == "paper", generator)
+        elif samples is not None: cells = draw_cells(joint, samples, variant == "paper", generator, gathered)
         u, v, varies = _units(*views, joint, cells)
         information = _information(u, v, varies & enough, floor if variant == "paper" else None, logarithm)
         if reduction == "none": return information.masked_fill(~enough, float("nan"))
-        return _mean_information(information, joint, enough, variant)
+        return _mean_information(information, joint, enough, variant, gathered)

@@ -100,7 +100,8 @@ def operations(self: Training) -> float:
     layers, width, _ = self.shape
     n = self.length + 1 # with the vector of the sentence
     text = layers*(24*n*width**2 + 4*n**2*width)
-    return self.times*self.steps*self.texts*text*(3 if self.trained else 1)
+    again = self.held is not None and self.held < self.texts # chunks are read again for their gradient
+    return self.times*self.steps*self.texts*text*(3 + again if self.trained else 1)
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #0d1e3397
 @dataclass

@@ -20,7 +20,7 @@ from ..core import checked, optional, positive, whole
 from ..encoders import base
 from ..losses.contrastive import info_nce
 from ..losses.distillation import vector_distance
-from ..losses.gather import gather
+from ..losses.gather import gather, mean_of_all
 from .views import Draws, Pairs, Single, View, check_texts
 
 # %% ../../nbs/api/3_training/2_objectives.ipynb #0e6f6b8a
@@ -271,12 +271,16 @@ def _check_teacher(vectors: Any, n: int): # n: of how many examples
 # %% ../../nbs/api/3_training/2_objectives.ipynb #e0b85f6d
 @dataclasses.dataclass(frozen=True)
 class Masked(Objective):
-    "The own loss of a model for pre-training (`MaskedAutoencoder`, `MaskedLanguageModel`)."
+    """The own loss of a model for pre-training (`MaskedAutoencoder`, `MaskedLanguageModel`).
+
+    It is a mean over what is hidden of all processes' rows; the last tensor of `masked_batch` is negative
+    where nothing is."""
 
     def batch(self, examples: Sequence[str], draws: Draws, encoder: Any, max_length: int|None) -> Batch:
-        return Batch(encoder.masked_batch(list(examples), draws.named("mask"), max_length), list(examples))
+        return Batch(encoder.masked_batch(list(examples), draws, max_length), list(examples))
 
-    def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor: return encoder(*batch.tensors)
+    def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
+        return mean_of_all(encoder(*batch.tensors), (batch.tensors[-1] >= 0).sum())
 
     def check(self, examples: Sequence[Any], batch_size: int): check_texts(examples, self)
 

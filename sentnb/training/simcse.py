@@ -64,8 +64,8 @@ def term(self: AMI,
     maps_1: list[Tensor], maps_2: list[Tensor], # [n, heads, s, s] of each layer, of both views
     mask: Tensor, # bool [n, s], where both have a token
 ) -> Tensor: # scalar, to be added to a loss
-    "Minus the weighted mutual information (`losses.attention_mutual_information`)."
-    options = dict(samples=self.samples, pool_heads=self.pool_heads)
+    "Minus the weighted mutual information over all processes (`losses.attention_mutual_information`)."
+    options = dict(samples=self.samples, pool_heads=self.pool_heads, gathered=True)
     return -self.weight*attention_mutual_information(maps_1, maps_2, mask, self.variant, **options)
 
 def read(
@@ -145,7 +145,7 @@ def state(self: SimCSE, encoder: Any) -> nn.Module:
 
 @patch
 def loss(self: SimCSE, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
-    "InfoNCE of all processes' rows, less the mutual information of this one's."
+    "InfoNCE of all processes' rows, less the mutual information of their views."
     vectors, maps, mask = read(encoder, batch.tensors, self.ami)
     queue = state.queue.rows if self.momentum else None
     with batch.naming(vectors): loss = self.contrast(*state.head(vectors).chunk(batch.num_views), queue=queue)
@@ -236,7 +236,7 @@ class MirrorBERT(_Siamese):
         return first, second[:start] + hole + second[start + self.hidden:]
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
-        "Over the vectors of all processes, less the mutual information of this one's."
+        "Over the vectors of all processes, less the mutual information of their views."
         vectors, maps, mask = read(encoder, batch.tensors, self.ami)
         a, b = (gather(view) for view in vectors.chunk(batch.num_views))
         with batch.naming(vectors): loss = nt_xent(a, b, self.temperature)
@@ -288,7 +288,7 @@ def state(self: SCD, encoder: Any) -> nn.Module:
 
 @patch
 def loss(self: SCD, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
-    "Over the texts of all processes, less the mutual information of this one's."
+    "Over the texts of all processes, less the mutual information of their views."
     (a, maps_1, mask), (b, maps_2, _) = (read(reader, batch.tensors, self.ami) for reader in state.twins)
     with batch.naming(a):
         a, b = gather(a), gather(b)

@@ -36,9 +36,9 @@ class Draws(Sequence):
 
     def named(self,
         name: str, # of what is drawn
-        k: int=0, # for which row; 0 is also for the rows of this process together
+        k: int=0, # for which row
     ) -> random.Random:
-        "Another generator: for what is drawn by place in the batch, or for all rows at once."
+        "Another generator: for what is drawn by place in the batch."
         return random.Random(derive_seed(self.seed, name, self.batch, self.start + k))
 
 # %% ../../nbs/api/3_training/1_views.ipynb #a49ba52d

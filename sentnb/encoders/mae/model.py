@@ -148,7 +148,7 @@ def settings(self: MaskedAutoencoder) -> dict: # what JSON can hold
 @patch
 def masked_batch(self: MaskedAutoencoder,
     texts: Sequence[str],
-    rng: random.Random, # all randomness comes from it
+    rng: random.Random|Sequence[random.Random], # all randomness; of several each is of a text
     max_length: int|None=None, # patches a strip, the black one counted; None: the renderer's own
     hidden: Sequence[Sequence[int]]|None=None, # patches to hide in each strip, from 0; None: drawn
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]: # what `forward` takes, on the CPU
@@ -161,7 +161,10 @@ def masked_batch(self: MaskedAutoencoder,
     pixels, num_patches = self.collate(texts, max_length)
     lengths = num_patches.tolist()
     if not lengths: raise ValueError("an empty batch: texts has no element")
-    if hidden is None: hidden = [hidden_patches(n, rng, self.mask_ratio, self.max_span) for n in lengths]
+    rngs = rng if isinstance(rng, Sequence) else [rng]*len(lengths)
+    if hidden is None:
+        hidden = [hidden_patches(n, own, self.mask_ratio, self.max_span)
+                  for n, own in zip(lengths, rngs, strict=True)]
     return pixels, num_patches, *positions_of(hidden, lengths)
 
 # %% ../../../nbs/api/2_encoders/5_mae/2_model.ipynb #a888e055

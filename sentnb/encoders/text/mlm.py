@@ -108,14 +108,15 @@ def _corrupt(self: MaskedLanguageModel,
 @patch
 def masked_batch(self: MaskedLanguageModel,
     texts: Sequence[str],
-    rng: random.Random, # all randomness
+    rng: random.Random|Sequence[random.Random], # all randomness; of several each is of a text
     max_length: int|None=None, # fewer tokens than the encoder's own
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: # corrupted input_ids, mask, labels; int64 [n, s]
     """Tokenise and corrupt; labels are -100 where nothing is predicted.
 
     ValueError when no text has a token that could be predicted."""
     rows = self.encoder.token_ids(texts, max_length)
-    labels = [self._corrupt(row, rng) for row in rows]
+    rngs = rng if isinstance(rng, Sequence) else [rng]*len(rows)
+    labels = [self._corrupt(row, own) for row, own in zip(rows, rngs, strict=True)]
     if all(token == -100 for label in labels for token in label):
         raise ValueError(f"{len(texts)} texts, but none of them has a token to predict")
     ids, mask = padded(rows, self.encoder.tokenizer.pad_token_id)
