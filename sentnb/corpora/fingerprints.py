@@ -65,7 +65,7 @@ def provenance(
     dataset = declared(name)
     config, split = dataset.resolve(config, split)
     local = _mirrored(name) is not None
-    if local: rows, sha256 = _counted(streamed(name, config, split))
+    if local or dataset.original: rows, sha256 = _counted(streamed(name, config, split))
     else: rows, sha256 = _at_commit(name, config, split, revision or dataset.revision)
     return dict(name=name, config=config, split=split,
                 source="mirror" if local else dataset.hub_id or "public files",
