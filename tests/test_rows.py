@@ -55,7 +55,7 @@ def test_rows_of_the_hub_stay_in_their_file(tmp_path, monkeypatch):
         count, in_rows, in_list, alike = run(CODE).split()
     assert int(count) == N - 1 and alike == "True"
     letters = 2*N*LETTERS
-    assert int(in_rows) < 1.6*letters < int(in_list) # the letters are mapped; a list has them once more, and heads
+    assert int(in_rows) < 1.6*letters < int(in_list) # a list has the mapped letters once more, and heads
 
 
 def test_a_commit_is_read_once_for_its_fingerprint(tmp_path, monkeypatch):
