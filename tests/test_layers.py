@@ -8,10 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT/"sentnb"
-LAYERS = dict(core=0, docstrings=0, parameters=1, renderer=1, augmenters=1, losses=1, corpora=1, results=1,
-              figures=1, encoders=2,
-              training=3,
-              evaluation=3, recipes=4, study=4, experiments=5)
+LAYERS = dict(core=0, rows=0, docstrings=0, parameters=1, renderer=1, augmenters=1, losses=1, corpora=1,
+              results=1, figures=1, encoders=2, training=3, evaluation=3, recipes=4, study=4, experiments=5)
 WITHOUT_TORCH = ("renderer", "augmenters", "corpora", "results", "figures", "experiments")
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "_modidx.py")

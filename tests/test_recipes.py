@@ -107,7 +107,7 @@ def test_held_out_sentences_are_others(hub):
                                  limits=dict(sentences=300, held_out=40))
     assert len(data.held_out) == 40 and not set(data.held_out) & set(data.sentences)
     rows = [row["text"] for row in corpora.load("text/wikipedia_en_sentences")[:300]]
-    assert data.held_out + data.sentences == list(dict.fromkeys(rows)), "in their order, each once"
+    assert [*data.held_out, *data.sentences] == list(dict.fromkeys(rows)), "in their order, each once"
 
 
 # Sources
@@ -144,7 +144,7 @@ def test_the_papers_own(monkeypatch):
     asked = []
     def examples_of(name, seed=0, revision=None):
         asked.append((name, revision))
-        return [(f"{name} {i}.", f"other {i}.") for i in range(3)]
+        return corpora.Rows((f"{name} {i}.", f"other {i}.") for i in range(3))
     monkeypatch.setattr(corpora, "examples_of", examples_of)
     monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=3))

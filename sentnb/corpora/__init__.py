@@ -9,11 +9,12 @@ __all__ = []
 from ..core import FAMILIES, LANGUAGES, lazy_names
 from .declarations import (
     Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
+from .fingerprints import fingerprint, identity, provenance, rows_sha256
 from .loading import (
-    commit_of, documents, fingerprint, hub_commit, hub_dir, identity, load, opened,
-    provenance, rows_sha256, where)
+    commit_of, documents, hub_commit, hub_dir, load, mapped, opened, streamed, where)
 from .pretraining import (
     HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of)
+from ..rows import Rows, distinct, joined, select
 from .sets import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
 from sentnb.corpora.texts import (
     RUN, blocks, count_words, decontaminate, join_sentences, matches, normalize, pieces, remove_banned,
@@ -25,10 +26,10 @@ from .views import (
 __getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"])
 __all__ += [
     "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TESTS", "Dataset",
-    "Parallel", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
+    "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
     "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate", "describe",
-    "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir", "identity",
-    "join_sentences", "load", "matches", "microworld_texts", "nli_pairs", "normalize", "opened",
-    "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned",
-    "rows_sha256", "sources_of", "split_sentences", "sts_pairs", "sts_rows", "test_parts", "test_sentences",
-    "where", "with_role"]
+    "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir",
+    "identity", "join_sentences", "joined", "load", "mapped", "matches", "microworld_texts", "nli_pairs",
+    "normalize", "opened", "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts",
+    "provenance", "remove_banned", "rows_sha256", "select", "sources_of", "split_sentences", "streamed",
+    "sts_pairs", "sts_rows", "test_parts", "test_sentences", "where", "with_role"]

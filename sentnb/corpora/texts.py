@@ -10,6 +10,8 @@ __all__ = ['RUN', 'normalize', 'decontaminate', 'split_sentences', 'pieces', 'ma
 import re, unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ..rows import select
+
 # %% ../../nbs/api/1_corpora/3_texts.ipynb #1a6e9e82
 class _Keep(dict):
     "Code point -> itself if a letter, mark or number, else dropped; filled as it is asked."
@@ -29,12 +31,13 @@ def normalize(
 def decontaminate(
     rows: Iterable[tuple[str, ...]], # pairs, triplets, or single sentences as 1-tuples
     banned: Collection[str], # normalized sentences, see evaluation_sentences
-) -> tuple[list[tuple[str, ...]], int]: # what is kept, in order, and how many rows were dropped
+) -> tuple[Sequence[tuple[str, ...]], int]: # what is kept, in order, and how many rows were dropped
     "Drop every row that holds a banned sentence."
-    rows = list(rows)
+    rows = rows if isinstance(rows, Sequence) else list(rows)
     if any(isinstance(row, str) for row in rows):
         raise ValueError("rows are strings; expected tuples, e.g. (sentence,)")
-    kept = [row for row in rows if not any(normalize(text) in banned for text in row)] if banned else rows
+    def clean(row): return not any(normalize(text) in banned for text in row)
+    kept = select(rows, (i for i, row in enumerate(rows) if clean(row))) if banned else rows
     return kept, len(rows) - len(kept)
 
 # %% ../../nbs/api/1_corpora/3_texts.ipynb #4140a535

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from ..core import LANGUAGES, derive_seed
 from .declarations import DATASETS, Dataset, TestPart
-from .loading import load
+from .loading import load, mapped
+from ..rows import Rows, select
 from .sets import STS, TESTS, declared, with_role
 from .texts import RUN, normalize, pieces, split_sentences
 
@@ -139,7 +140,7 @@ def examples_of(
     name: str, # "<org>/<name>", with the role `train`
     seed: int = 0, # decides which texts of a row meet, where it has more than an example needs
     revision: str|None = None, # another commit of the Hub than the declared one
-) -> list[tuple[str, ...]]: # an example a row; pairs, where they are drawn
+) -> Rows|list[tuple[str, str]]: # an example a row; pairs, where they are drawn
     """What training reads of one data set: its columns, without the rows that its role leaves out. A text
     that the set lacks is None; ValueError on a class that the role does not name. Decontaminate before
     use."""
@@ -148,8 +149,10 @@ def examples_of(
         known = ", ".join(d.name for d in DATASETS.values() if d.train)
         raise ValueError(f"{name} is not declared to be trained on; expected one of {known}")
     (_, _, columns), = role.parts(declared(name))
-    kept = filter(role.keeps, load(name, None, role.split, list(columns), revision))
-    examples = [tuple(row[column] for column in role.columns) for row in kept]
+    rows = mapped(name, columns, None, role.split, revision)
+    def keeps(row): return role.keeps(dict(zip(columns, (row,) if rows.single else row)))
+    if role.without or role.only: rows = select(rows, (i for i, row in enumerate(rows) if keeps(row)))
+    examples = rows.columns(*range(len(role.columns)))
     if role.kind != "english" or len(role.columns) == 2: return examples
     rng = random.Random(derive_seed(seed, role.name, "en", role.split))
     return _drawn_pairs(examples, rng, len(role.columns)//2)

@@ -46,15 +46,15 @@ def rows(self: Clean,
     name: str, # of what they are, for the note
     rows: Iterable[_Row], # texts, pairs, triples
     within: bool|None=None, # see `holds`
-) -> list[_Row]: # in their order
+) -> Sequence[_Row]: # in their order; Rows of Rows, else a list
     "Those that hold no tested sentence; a row without one of its texts is dropped, and counted."
     def texts(row): return (row,) if isinstance(row, str) or row is None else row
     def clean(row): return not any(self.holds(text, within) for text in texts(row))
-    read = list(rows)
-    rows = [row for row in read if None not in texts(row)]
+    read = rows if isinstance(rows, Sequence) else list(rows)
+    rows = corpora.select(read, (i for i, row in enumerate(read) if None not in texts(row)))
     if lacking := len(read) - len(rows): self.notes[f"without a text in {name}"] = dict(dropped=lacking)
     if not self.banned: return rows
-    kept = [row for row in rows if clean(row)]
+    kept = corpora.select(rows, (i for i, row in enumerate(rows) if clean(row)))
     self.notes[f"dropped from {name}"] = dict(kept=len(kept), dropped=len(rows) - len(kept))
     return kept
 
@@ -83,29 +83,28 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class TrainingData:
-    "Texts and pairs to train on. What was not asked for is empty."
-    sentences: list[str] = field(default_factory=list) # English, or of all languages
-    held_out: list[str] = field(default_factory=list) # English, others than these
-    documents: list[str]|list[Pair] = field(default_factory=list) # English texts, or two spans of each
-    english: dict[str, list[Pair]] = field(default_factory=dict) # source -> pairs
-    triples: list[tuple[str, str, str]] = field(default_factory=list)
-    translations: dict[str, dict[str, list[Pair]]] = field(default_factory=dict) # set -> language -> pairs
-    mixed: list[Pair] = field(default_factory=list) # translations of all languages
-    bilingual: dict[str, list[Pair]] = field(default_factory=dict) # language -> pairs
-    views: dict[str, list[Pair]] = field(default_factory=dict) # perturbation -> pairs, where written out
+    "Texts and pairs to train on, in lists or in `corpora.Rows`. What was not asked for is empty."
+    sentences: Sequence[str] = field(default_factory=list) # English, or of all languages
+    held_out: Sequence[str] = field(default_factory=list) # English, others than these
+    documents: Sequence[str|Pair] = field(default_factory=list) # English texts, or two spans of each
+    english: dict[str, Sequence[Pair]] = field(default_factory=dict) # source -> pairs
+    triples: Sequence[tuple[str, str, str]] = field(default_factory=list)
+    translations: dict[str, dict[str, Sequence[Pair]]] = field(default_factory=dict) # set -> language
+    mixed: Sequence[Pair] = field(default_factory=list) # translations of all languages
+    bilingual: dict[str, Sequence[Pair]] = field(default_factory=dict) # language -> pairs
+    views: dict[str, Sequence[Pair]] = field(default_factory=dict) # perturbation -> pairs, written out
     sources: dict[str, dict] = field(default_factory=dict) # data set -> revision, fingerprint, rows
     notes: dict[str, Any] = field(default_factory=dict) # what was dropped, and the proof that nothing is left
 
     @functools.cached_property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> Sequence[Pair]:
         "The English pairs of all sources."
-        return list(itertools.chain(*self.english.values()))
+        return corpora.joined(*self.english.values())
 
     @functools.cached_property
-    def translated(self) -> list[Pair]:
+    def translated(self) -> Sequence[Pair]:
         "All translations, set by set and in each by language."
-        lists = (pairs for languages in self.translations.values() for pairs in languages.values())
-        return list(itertools.chain(*lists))
+        return corpora.joined(*itertools.chain(*map(dict.values, self.translations.values())))
 
     @functools.cached_property
     def parallel(self) -> dict[str, list[Pair]]: # language -> pairs
@@ -118,13 +117,13 @@ class TrainingData:
 @patch
 def visual(self: TrainingData,
     name: str, # one of PERTURBATIONS
-) -> tuple[list, View]:
+) -> tuple[Sequence, View]:
     "What visual alignment by one perturbation reads."
     one_of(*PERTURBATIONS)("perturbation", name)
     return (self.views[name], Pairs()) if self.views else (self.sentences, PERTURBATIONS[name])
 
 @patch(as_prop=True)
-def topical(self: TrainingData) -> tuple[list, View]:
+def topical(self: TrainingData) -> tuple[Sequence, View]:
     "What topical alignment reads."
     return self.documents, Spans() if isinstance(self.documents[0], str) else Pairs()
 

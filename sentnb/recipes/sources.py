@@ -31,11 +31,11 @@ class _Source:
 
     def limit(self, kind: str) -> int|None: return self.limits.get(kind, self.LIMITS.get(kind))
 
-    def first(self, sentences: Iterable[str]) -> list[str]:
+    def first(self, sentences: Sequence[str]) -> Sequence[str]:
         "The first sentences that are not too long."
-        fitting = (text for text in sentences if not self.longest or len(text.split()) <= self.longest)
-        asked = self.limit("sentences")
-        first = list(itertools.islice(fitting, asked))
+        def fits(text): return not self.longest or len(text.split()) <= self.longest
+        fitting, asked = (i for i, text in enumerate(sentences) if fits(text)), self.limit("sentences")
+        first = corpora.select(sentences, itertools.islice(fitting, asked))
         if asked and len(first) < asked:
             self.clean.notes["fewer sentences than asked for"] = dict(asked=asked, read=len(first))
         return first
@@ -88,7 +88,7 @@ class _Declared(_Source):
         entry = corpora.provenance(name, config, split, self.revisions.get(name))
         self.read[label] = dict(revision=entry["revision"], fingerprint=entry["sha256"], rows=entry["rows"])
 
-    def examples(self, kind: str) -> dict[str, list]: # source -> examples
+    def examples(self, kind: str) -> dict[str, Sequence]: # source -> examples
         "Those of all sets of one kind."
         found = {}
         for dataset in corpora.with_role(kind, collection=self.collection):
@@ -112,7 +112,7 @@ class _Declared(_Source):
 
 # %% ../../nbs/api/4_recipes/2_sources.ipynb #ee137644
 @patch
-def some(self: _Declared, pairs: list[Pair]) -> list[Pair]: # a small set of them
+def some(self: _Declared, pairs: Sequence[Pair]) -> list[Pair]: # a small set of them
     return random.Random(0).sample(pairs, min(self.limit("bilingual"), len(pairs)))
 
 @patch
@@ -120,8 +120,8 @@ def sentences(self: _Declared) -> dict: return dict(sentences=self.singles)
 
 @patch
 def held_out(self: _Declared) -> dict: # and the sentences that are left
-    distinct, n = list(dict.fromkeys(self.singles)), self.limit("held_out")
-    return dict(sentences=distinct[n:], held_out=distinct[:n])
+    distinct, n = corpora.distinct(self.singles), self.limit("held_out")
+    return dict(sentences=corpora.select(distinct, range(n, len(distinct))), held_out=distinct[:n])
 
 @patch
 def english(self: _Declared) -> dict: return dict(english=self.examples("english"))
@@ -135,11 +135,10 @@ class _Public(_Declared):
     LIMITS = dict(sentences=20_000, held_out=300, documents=20_000, bilingual=5_000)
 
     @functools.cached_property
-    def singles(self) -> list[str]:
+    def singles(self) -> Sequence[str]:
         dataset, = corpora.with_role("sentences")
         self.reads(dataset.name, None, dataset.train.split)
-        rows = corpora.load(dataset.name, split=dataset.train.split)
-        return self.clean.rows("sentences", self.first(row["text"] for row in rows))
+        return self.clean.rows("sentences", self.first(corpora.examples_of(dataset.name)))
 
     def documents(self, words: int=40) -> dict:
         dataset, = corpora.with_role("documents")
@@ -163,7 +162,7 @@ class _Public(_Declared):
         by_language = TrainingData(translations=self.translations).parallel.values()
         return dict(sentences=first + [translation for pairs in by_language for _, translation in pairs])
 
-    def triples(self) -> dict: return dict(triples=list(itertools.chain(*self.examples("triples").values())))
+    def triples(self) -> dict: return dict(triples=corpora.joined(*self.examples("triples").values()))
 
     def mixed(self) -> dict: return dict(mixed=TrainingData(translations=self.translations).translated)
 
@@ -177,18 +176,18 @@ class _Papers(_Declared):
     collection = "papers"
 
     @functools.cached_property
-    def views(self) -> dict[str, list[Pair]]: return self.examples("sentences")
+    def views(self) -> dict[str, Sequence[Pair]]: return self.examples("sentences")
 
     def visual(self) -> dict: return dict(views=self.views, **self.sentences())
 
     @functools.cached_property
-    def singles(self) -> list[str]: return self.first(text for text, _ in self.views["mixture"])
+    def singles(self) -> Sequence[str]: return self.first(self.views["mixture"].columns(0))
 
     def documents(self) -> dict:
-        return dict(documents=list(itertools.chain(*self.examples("documents").values())))
+        return dict(documents=corpora.joined(*self.examples("documents").values()))
 
     def mixed(self) -> dict: # in the order of the set, which the stages shuffle
-        return dict(mixed=list(itertools.chain(*self.examples("translations").values())))
+        return dict(mixed=corpora.joined(*self.examples("translations").values()))
 
     def bilingual(self) -> dict:
         english, found = corpora.sts_pairs("STS-B", "en", "train")[0], {}
@@ -200,19 +199,21 @@ class _Papers(_Declared):
 # %% ../../nbs/api/4_recipes/2_sources.ipynb #2b1f13bc
 @patch
 def blocks(self: _Papers) -> dict:
-    return dict(documents=[first for first, _ in self.documents()["documents"]])
+    return dict(documents=self.documents()["documents"].columns(0))
 
 @patch
 def multilingual(self: _Papers) -> dict:
     by_language = TrainingData(translations=self.translations).parallel.values()
-    return dict(sentences=self.singles + [translation for pairs in by_language for _, translation in pairs])
+    translations = [translation for pairs in by_language for _, translation in pairs]
+    return dict(sentences=corpora.joined(self.singles, translations))
 
 @patch
 def triples(self: _Papers) -> dict:
     found: dict[str, dict[str, str]] = {} # premise -> class -> hypothesis, the first of each
     for dataset in corpora.with_role("english", collection=self.collection):
-        for row in corpora.load(dataset.name, revision=self.revisions.get(dataset.name)):
-            found.setdefault(row["sentence1"], {}).setdefault(str(row["label"]).lower(), row["sentence2"])
+        columns, revision = (*dataset.train.columns, "label"), self.revisions.get(dataset.name)
+        for premise, hypothesis, label in corpora.mapped(dataset.name, columns, revision=revision):
+            found.setdefault(premise, {}).setdefault(str(label).lower(), hypothesis)
     wanted = "entailment", "contradiction"
     rows = [(premise, *map(of.get, wanted)) for premise, of in found.items() if all(map(of.get, wanted))]
     return dict(triples=self.clean.rows("triples", rows))
@@ -233,7 +234,8 @@ def _texts(data: TrainingData) -> Iterable[str]:
     rows = itertools.chain(data.triples, data.pairs, data.translated, *sets)
     spans = (row for row in data.documents if not isinstance(row, str))
     paragraphs = (row for row in data.documents if isinstance(row, str))
-    return itertools.chain(data.sentences, paragraphs, itertools.chain(*rows), itertools.chain(*spans))
+    texts = itertools.chain.from_iterable # which does not hold all rows, as chain(*rows) does
+    return itertools.chain(data.sentences, paragraphs, texts(rows), texts(spans))
 
 # %% ../../nbs/api/4_recipes/2_sources.ipynb #981f9a7e
 def training_data(
@@ -264,7 +266,7 @@ def training_data(
 # %% ../../nbs/api/4_recipes/2_sources.ipynb #12255aa9
 def hub_nli_pairs(
     revision: str|None=None, # another commit of the Hub than the declared one
-) -> list[Pair]: # premise, what follows from it
+) -> Sequence[Pair]: # premise, what follows from it
     """Pixel-Linguist's allNLI: the pairs of SNLI and MNLI that entail. Its set holds all three classes, and
     rows that lack a text; neither is here. Decontaminate before use."""
     return Clean(()).rows("allNLI", corpora.examples_of("gowitheflow/allnli-sup", revision=revision))

@@ -20,7 +20,7 @@ from .loop import fit, learning_rate_at
 from .branches import Branch, TimeIsUp, average_weights
 from .supervised import CosineRegression, CoSENT, SupCon
 from .bitext import AdditiveMargin, MaxHinge, Entailment
-from .rows import Rows
+from ..rows import Rows
 from .taught import TaughtWords
 
 _all_ = [

@@ -15,6 +15,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core import at_least, checked, fingerprint, one_of, positive, whole
+from ..rows import Rows
 from .objectives import InfoNCE, Objective
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #753d020e
@@ -85,9 +86,9 @@ def settings(self: Task) -> dict: # what JSON can hold
     values = {name: getattr(self, name) for name in names} | dict(objective=self.objective.settings())
     if self.groups is not None: values |= dict(groups=fingerprint(list(self.groups)))
     if self.schedule != "linear": values |= dict(schedule=self.schedule) # a linear one has always gone unsaid
-    known = self.__dict__
-    if "_examples" not in known: object.__setattr__(self, "_examples", _fingerprint(self.examples))
-    return values | dict(examples=len(self.examples), fingerprint=known["_examples"])
+    owner = self.examples if isinstance(self.examples, Rows) else self # Rows: once for all tasks
+    if not hasattr(owner, "_digest"): object.__setattr__(owner, "_digest", _fingerprint(self.examples))
+    return values | dict(examples=len(self.examples), fingerprint=owner._digest)
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #59c4b10e
 def _tasks(tasks: Sequence[Task]|None, settings: dict) -> tuple[Task, ...]: # settings: of the one task

@@ -130,10 +130,11 @@ class Pairs(View):
 
     def check(self, examples: Sequence[Any]):
         "All of one length, and all of str."
+        first = examples[0]
         for i, example in enumerate(examples):
             texts = example if isinstance(example, (tuple, list)) else ()
             strings = all(isinstance(text, str) for text in texts)
-            if strings and len(texts) in (2, 3) and len(texts) == len(examples[0]): continue
+            if strings and len(texts) in (2, 3) and len(texts) == len(first): continue
             raise ValueError(f"examples[{i}] is {example!r:.80}; Pairs takes pairs of str, or triples with a "
                              "hard negative, and all of one kind")
 
