@@ -1,9 +1,10 @@
 """Experiments at demo, cut down to a few steps: two processes give the numbers of one.
 
-Dropout is off, because each process draws its own. What is left are sums in another order, which steps of AdamW
-make larger. All nine minutes of it run with SENTNB_PROCESSES=all; without, the three that have the most of what
-could differ: 05 (stages, members averaged, the best on dev), 15 (attention of both kinds of encoder, momentum, its
-queue), 20 (hidden patches and tokens). The parts of the others are in test_training_processes.py as well."""
+Dropout is off, because each process draws its own. What is left are sums in another order, which steps of
+AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PROCESSES=all; without, for
+under five minutes, the three that have the most of what could differ: 05 (stages, members averaged, the
+best on dev), 15 (attention of both kinds of encoder, momentum, its queue), 20 (hidden patches and tokens).
+The parts of the others are in test_training_processes.py as well."""
 import json
 import os
 import sys
@@ -38,8 +39,8 @@ APART = {
     "03_alignment": {"BERT-Flow": "a flow fitted to few vectors: one digit in the seventh place turns it"},
     "07_micse_lowshot": {
         "SCD": "two rates of dropout are its objective",
-        "CT": "its dot products are of one size: what the norm of a layer leaves of their gradient is rounding, "
-              "and AdamW takes whole steps of it; by plain descent two are one (test_training_processes.py)",
+        "CT": "its dot products are of one size: what a layer's norm leaves of their gradient is rounding, and "
+              "AdamW takes whole steps of it; by plain descent two are one (test_training_processes.py)",
         "w/o negatives": "without dropout both views are one, and there is no gradient at all",
         "positive pairs alone": "the same"},
 }
@@ -48,7 +49,7 @@ NOT_COMPARED = {
     "02_vanilla_geometry": "as 01", "23_beside": "trains nothing", "90_report": "trains nothing",
     "91_speed": "trains nothing",
 }
-# Spearman of 30 pairs, some of whose cosines are alike to the last digits: two that change places are .04 points
+# Spearman of 30 pairs, some of whose cosines are nearly alike: two that change places are .04 points
 NEAR = {"07_micse_lowshot": .1}
 
 
