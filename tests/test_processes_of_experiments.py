@@ -32,6 +32,8 @@ CUT = {
                         redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),
     "21_sentnb_small": dict(pairs=200, distilled_texts=200, redraws=5, probe_train=100),
     "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
+    "24_standins": dict(points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10,
+                        look_every=2),
 }
 DEFAULT = ("05_leapfrog", "15_beyond", "20_pretrain")
 # what is named so cannot be equal, and why
@@ -39,8 +41,8 @@ APART = {
     "03_alignment": {"BERT-Flow": "a flow fitted to few vectors: one digit in the seventh place turns it"},
     "07_micse_lowshot": {
         "SCD": "two rates of dropout are its objective",
-        "CT": "its dot products are of one size: what a layer's norm leaves of their gradient is rounding, and "
-              "AdamW takes whole steps of it; by plain descent two are one (test_training_processes.py)",
+        "CT": "its dot products are of one size: what a layer's norm leaves of their gradient is rounding, "
+              "and AdamW takes whole steps of it; by plain descent two are one (test_training_processes.py)",
         "w/o negatives": "without dropout both views are one, and there is no gradient at all",
         "positive pairs alone": "the same"},
 }
