@@ -106,7 +106,10 @@ def test_every_notebook_is_in_the_navigation(site):
 
 
 def test_experiments_show_their_figures_and_lead_to_the_report(site):
-    for path in ROOT.glob("nbs/[0-9]*.ipynb"):
+    found = [path for path in ROOT.glob("nbs/[0-9]*.ipynb")
+             if list((ROOT/"figures"/path.stem/"small").glob("*.png"))]
+    assert len(found) > 10
+    for path in found:
         pictures = [address for address in Html(read(site/"nbs"/f"{path.stem}.html")).loaded
                     if "_images" in address]
         assert pictures, path.stem
