@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'LensConfig', 'MeanPool', 'Simple', 'GatedConv', 'Lens', 'bi
            'hamming']
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #24a8e581
-import dataclasses, json
+import copy, dataclasses, json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,13 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
     def settings(self) -> dict: # what JSON can hold
         "What decides it besides its weights: its configuration, and its base's fingerprint."
         return dict(lens=dataclasses.asdict(self.config), base=self.base_fingerprint)
+
+    def __deepcopy__(self, memo: dict) -> "Lens":
+        "The same base, which is frozen; weights of its own."
+        memo |= {id(self._held): self._held}
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #1189abbc
 @patch
