@@ -213,6 +213,17 @@ def wikipedia(folder, name):
 
 # ---------------------------------------------------------------------------------------------- models
 
+@holds("mteb/tatoeba-bitext-mining")
+def tatoeba(folder, name):
+    configs = {}
+    for i, config in enumerate(corpora.declared(name).configs):
+        pairs = world().parallel(LANGUAGES[1 + i % 9], "en", "test", n=4)
+        lines = [dict(sentence1=a, sentence2=b, lang=config) for a, b in pairs]
+        parquet(folder/config/"test.parquet", lines)
+        configs[config] = dict(test=f"{config}/test.parquet")
+    readme(folder, **configs)
+
+
 def _tokenizer(folder):
     from sentnb.encoders.text import train_wordpiece
     tokenizer = train_wordpiece(english(400), 400)
@@ -221,6 +232,7 @@ def _tokenizer(folder):
 
 
 @holds("google-bert/bert-base-uncased", "google-bert/bert-base-multilingual-cased",
+       "google-bert/bert-large-uncased",
        "sentence-transformers/all-MiniLM-L6-v2", "intfloat/multilingual-e5-small", kind="models")
 def bert(folder, name):
     "With both heads of pre-training, and the norms named as BERT's first checkpoints have them."
@@ -280,6 +292,7 @@ def public_file(name):
     elif name.startswith("msr"):
         lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         lines += [f"{i % 2}\t{i}\t{i}\t{a}\t{b}" for i, (a, b) in enumerate(both)]
+    elif name == "DOCUMENT_IDS.tsv": lines = ["news"]*120
     elif name.endswith(".tsv"):
         lines = ["label\tsentence", *(f"{i % 2}\t{text}" for i, text in enumerate(texts))]
     elif name.startswith("stsa"):

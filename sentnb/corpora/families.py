@@ -10,6 +10,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
+from .declarations import declare
+
 # %% ../../nbs/api/1_corpora/9_families.ipynb #a9700265
 TATOEBA_FAMILIES = {name: codes.split() for name, codes in {
     "Germanic": "afr ang dan deu fao fry gsw isl nds nld nno nob swe swg yid",
@@ -45,6 +47,13 @@ def family_of(
     for family, codes in TATOEBA_FAMILIES.items():
         if code in codes: return family
     raise ValueError(f"no family for {code!r}: expected a language of the Tatoeba test, such as 'deu'")
+
+# %% ../../nbs/api/1_corpora/9_families.ipynb #0d8660ee
+_tatoeba = [code for codes in TATOEBA_FAMILIES.values() for code in codes]
+declare("mteb/tatoeba-bitext-mining", "the Tatoeba test as the Hub has it, a configuration a language",
+        "CC BY 2.0", "Artetxe & Schwenk 2019", "https://github.com/facebookresearch/LASER",
+        splits=("test",), columns=("sentence1", "sentence2"), configs=tuple(f"{l}-eng" for l in _tatoeba),
+        hub_id="mteb/tatoeba-bitext-mining", revision="69e8f12da6e31d59addadda9a9c8a2e601a0e282")
 
 # %% ../../nbs/api/1_corpora/9_families.ipynb #83070b28
 def script_of(

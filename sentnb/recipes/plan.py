@@ -86,6 +86,7 @@ class Shape(NamedTuple):
 BASE = Shape(12, 768, 86)
 SHAPES = { # of those that are of another size; of the vocabulary, too
     "google-bert/bert-base-uncased": Shape(12, 768, 110), "FacebookAI/roberta-base": Shape(12, 768, 125),
+    "google-bert/bert-large-uncased": Shape(24, 1024, 335),
     "google-bert/bert-base-multilingual-cased": Shape(12, 768, 178), "google/canine-s": Shape(12, 768, 132),
     "google/byt5-base": Shape(18, 1536, 417), "all-MiniLM-L6-v2": Shape(6, 384, 23),
     "sentence-transformers/all-MiniLM-L6-v2": Shape(6, 384, 23),

@@ -131,3 +131,29 @@ Original({f"{_STS}sts/sick2014/SICK_{part}.txt": digest for part, digest in dict
     trial="5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
     test_annotated="2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0").items()},
          _sick).complete("sick2014/sick")
+
+# %% ../../../nbs/api/1_corpora/2_sets/7_originals.ipynb #36364aa6
+_NTREX = "MicrosoftTranslator/NTREX/8561f6a622db9edad1217683e5c83daefd8bb2bf/"
+_DIGESTS = {
+    "eng": "389e8f5796c66db4f646dfad33e1ec622d74767af5ef112b42a1f2cd814df3cc",
+    "deu": "259d7406a07b63e6b5b9c4a22fb76b85e2578a3fa0a4e541a50f4f7348e5c1b2",
+    "nld": "dce60b592d410932cb369301d0506f1b3d0ae4f7bedf0369a3cdf870f462b4a5",
+    "spa": "0ad8129e5ce0bea86ba7e0ea0db0504d6626b8a4d2a7cf4c44b7791c70e99b84",
+    "fra": "1dd80d337f6a75c6ed579a95f09ca9b85d87d6e488d0a428c5f89cca99553136",
+    "ita": "e568982e6249a11a7ada13d5b00fe65ca722479e0399a7a761a905f340dd04d2",
+    "por": "ad2b8c2d91be6a17f9c0df0dd25e358b8de6168212b4bbc9718ea41c4df9ecd8",
+    "pol": "95fb2e4b00a41847015eebda8821d52eadb60479507e179e575e3c706e353b77",
+    "rus": "a7e3601298b0368659a5c006c52809cf6792e02eb94bde9b9693333278d85732",
+    "zho-CN": "8bcd6f0868d33f26c8da12f55a82f66088a7b60a5f7b0b1a99dcec51daa8054a",
+    "ces": "2195d2ebf7e6ea69246681765cb1e274d9b4ba038d55ebd057d93eb60a8c5a93"}
+
+def _news_file(code: str) -> str: return f"newstest2019-{'src' if code == 'eng' else 'ref'}.{code}.txt"
+
+def _news(get: Callable[[str], bytes], split: str) -> list[dict]:
+    columns = {code: _lines(get(_news_file(code))) for code in _DIGESTS}
+    rows = zip(_lines(get("DOCUMENT_IDS.tsv")), *columns.values(), strict=True)
+    return [dict(zip(("doc_id", *columns), row)) for row in rows]
+
+Original({f"{_NTREX}NTREX-128/{_news_file(code)}": digest for code, digest in _DIGESTS.items()}
+         | {f"{_NTREX}DOCUMENT_IDS.tsv": "88a8b0ff1eae47e83f60dcde01075b8c87d75ced59ca09e0af1eb539958e05d5"},
+         _news).complete("parallel/ntrex128")

@@ -36,7 +36,7 @@ _others = LANGUAGES[1:]
 declare("parallel/ntrex128",
         "1,997 news sentences translated by people into 127 languages; one column a language",
         "CC BY-SA 4.0", "Federmann et al. 2022", "https://github.com/MicrosoftTranslator/NTREX",
-        splits=("test",), columns=("doc_id", *(code for code, in _ntrex.values())),
+        splits=("test",), columns=("doc_id", *(code for code, in _ntrex.values()), "ces"),
         parallel=Parallel("ntrex128", _ntrex, "test", place=2),
         pretraining=Source("ntrex", {l: _ntrex[l] for l in _others}, ("test",), english=_ntrex["en"],
                            document="doc_id", place=4))
