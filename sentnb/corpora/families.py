@@ -35,7 +35,8 @@ WITHOUT_PARALLEL = dict(
     arq="Algerian Arabic", ast="Asturian", awa="Awadhi", ceb="Cebuano", cha="Chamorro", arz="Egyptian Arabic",
     fao="Faroese", gla="Gaelic; Scottish Gaelic", jav="Javanese", csb="Kashubian", mon="Mongolian",
     max="North Moluccan Malay", nov="Novial", nno="Nynorsk Norwegian", ang="Old English",
-    pam="Pampangan; Kapampangan", pms="Piemontese", orv="Russian old", dsb="Sorbian Lower", hsb="Sorbian Upper",
+    pam="Pampangan; Kapampangan", pms="Piemontese", orv="Russian old", dsb="Sorbian Lower",
+    hsb="Sorbian Upper",
     swg="Swabian", gsw="Swiss German", tzl="Talossan", tuk="Turkmen", war="Waray", cym="Welsh",
     fry="Western Frisian", xho="Xhosa", yid="Yiddish") # code -> its row in Table 4
 

@@ -83,8 +83,6 @@ MODELS: dict[str, Published] = {
         "86b5e0934494bd15c9632b12f734a8a67f723594", "Apache-2.0", 440_000_000),
     "google-bert/bert-base-multilingual-cased": Published(
         "3f076fdb1ab68d5b2880cb87a0886f315b8146f8", "Apache-2.0", 714_000_000),
-    "google-bert/bert-large-uncased": Published(
-        "6da4b6a26a1877e173fca3225479512db81a5e5b", "Apache-2.0", 1_340_000_000),
     "FacebookAI/roberta-base": Published("e2da8e2f811d1448a5b465c236feacd80ffbac7b", "MIT", 499_000_000),
     "google/canine-s": Published("75d6d0b3f4d0bffed0ca7ddd0b73949977d4ca02", "Apache-2.0", 528_000_000),
     "google/byt5-base": Published(
@@ -99,6 +97,10 @@ MODELS: dict[str, Published] = {
         "8b3219a92973c328a8e22fadcfa821b5dc75636a", "Apache-2.0", 91_000_000),
     "intfloat/multilingual-e5-small": Published(
         "fd1525a9fd15316a2d503bf26ab031a61d056e98", "MIT", 471_000_000)}
+
+# %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #e8360315
+MODELS["google-bert/bert-large-uncased"] = Published(
+    "6da4b6a26a1877e173fca3225479512db81a5e5b", "Apache-2.0", 1_340_000_000)
 
 def hub_revision(
     name: str, # "<org>/<name>"

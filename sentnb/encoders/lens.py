@@ -142,14 +142,15 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
         "What decides it besides its weights: its configuration, and its base's fingerprint."
         return dict(lens=dataclasses.asdict(self.config), base=self.base_fingerprint)
 
-    def __deepcopy__(self, memo: dict) -> "Lens":
-        "The same base, which is frozen; weights of its own."
-        memo |= {id(self._held): self._held}
-        copied = memo[id(self)] = type(self).__new__(type(self))
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return copied
-
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #1189abbc
+@patch
+def __deepcopy__(self: Lens, memo: dict) -> "Lens":
+    "The same base, which is frozen; weights of its own."
+    memo |= {id(self._held): self._held}
+    copied = memo[id(self)] = type(self).__new__(type(self))
+    copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return copied
+
 @patch
 def collate(self: Lens,
     texts: Sequence[str],
