@@ -26,4 +26,5 @@ _all_ = [
     "scored_pairs", "training_data", "packaged", "pretrained_here", "start_encoder", "start_text_encoder",
     "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized", "subset", "train",
     "as_shipped", "score_table", "ship", "OTHERS", "Prompted", "base_encoder", "lower_layers",
-    "other_checkpoint", "other_encoder", "Needed", "look", "needed", "Plan", "Training", "data_sets", "scored_sets"]
+    "other_checkpoint", "other_encoder", "Needed", "look", "needed", "Plan", "Training", "data_sets",
+    "scored_sets"]
