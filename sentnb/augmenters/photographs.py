@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['resized_crop', 'colour_jitter', 'photograph_view']
 
-# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #67f72bf0
+# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #ef0570e0
 import math, random
 import numpy as np
 from PIL import Image, ImageEnhance
 
-# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #f12486f9
+# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #834cb25d
 def _checked(pixels: np.ndarray):
     if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 3 \
        and pixels.shape[2] == 3 and min(pixels.shape): return
@@ -38,7 +38,7 @@ def resized_crop(
     box = (left, top, left + w, top + h)
     return np.asarray(Image.fromarray(pixels).crop(box).resize((width, height), Image.Resampling.BILINEAR))
 
-# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #3576de7b
+# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #5ca1bccb
 def _turned(image: Image.Image, hue: float) -> Image.Image:
     h, s, v = image.convert("HSV").split()
     turned = (np.asarray(h).astype(np.int64) + round(255*hue)) % 256
@@ -63,7 +63,7 @@ def colour_jitter(
         else: image = step(image).enhance(rng.uniform(1 - strength, 1 + strength))
     return np.asarray(image)
 
-# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #cd9f8827
+# %% ../../nbs/api/1_augmenters/8_photographs.ipynb #4783c5c5
 def photograph_view(
     pixels: np.ndarray, # uint8 [height, width, 3], not changed
     rng: random.Random, # the source of all choices

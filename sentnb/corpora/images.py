@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['decoded', 'image_set', 'shuffled_labels', 'noise_images']
 
-# %% ../../nbs/api/1_corpora/9_images.ipynb #45db393d
+# %% ../../nbs/api/1_corpora/9_images.ipynb #7c42b107
 import io, random
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..core import derive_seed
 from .loading import load
 from .microworld.pictures import Images
 
-# %% ../../nbs/api/1_corpora/9_images.ipynb #9ac9b6c9
+# %% ../../nbs/api/1_corpora/9_images.ipynb #b8ac4b64
 def decoded(
     content: bytes, # a file: JPEG, PNG ...
     size: int=64, # pixels
@@ -30,7 +30,7 @@ def decoded(
     box = (left, top, left + side, top + side)
     return np.asarray(image.crop(box).resize((size, size), Image.Resampling.BILINEAR))
 
-# %% ../../nbs/api/1_corpora/9_images.ipynb #9ce60ebc
+# %% ../../nbs/api/1_corpora/9_images.ipynb #a292f64b
 def image_set(
     name: str, # a declared set with `image` and `label`
     split: str="train",
@@ -49,7 +49,7 @@ def image_set(
     places = {label: place for place, label in enumerate(sorted(known))}
     return Images(pixels, np.array([places[row["label"]] for row in rows]), tuple(known[l] for l in places))
 
-# %% ../../nbs/api/1_corpora/9_images.ipynb #c2da13c9
+# %% ../../nbs/api/1_corpora/9_images.ipynb #cabf39d1
 def shuffled_labels(
     images: Images,
     seed: int=0,
