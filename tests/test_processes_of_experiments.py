@@ -35,6 +35,8 @@ CUT = {
     "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
     "24_standins": dict(points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10,
                         look_every=2),
+    "25_taught": dict(layers=[1], pilot_steps=2, steps=3, align_steps=2, texts=200, align_dropout=0.,
+                      standardised=50, pairs=20, redraws=5),
 }
 DEFAULT = ("05_leapfrog", "15_beyond", "20_pretrain")
 # what is named so cannot be equal, and why

@@ -12,8 +12,9 @@ from .declarations import (
 from .fingerprints import fingerprint, identity, provenance, rows_sha256
 from .loading import (
     commit_of, documents, hub_commit, hub_dir, load, mapped, opened, streamed, where)
-from .pretraining import (
-    HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of)
+from sentnb.corpora.pretraining import (
+    HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of,
+    wikipedia_texts)
 from ..rows import Rows, distinct, joined, select
 from .sets import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
 from sentnb.corpora.texts import (
@@ -33,4 +34,4 @@ __all__ += [
     "identity", "join_sentences", "joined", "load", "mapped", "matches", "microworld_texts", "nli_pairs",
     "normalize", "opened", "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts",
     "provenance", "remove_banned", "rows_sha256", "select", "sources_of", "split_sentences", "streamed",
-    "sts_pairs", "sts_rows", "test_parts", "test_sentences", "where", "with_role"]
+    "sts_pairs", "sts_rows", "test_parts", "test_sentences", "where", "wikipedia_texts", "with_role"]
