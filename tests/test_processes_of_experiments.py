@@ -27,6 +27,7 @@ CUT = {
                                      pool=4_500),
     "08_micse_attention": STILL | dict(seeds=1, steps=3, held_out=20, parsed=100, tree_pairs=20, pairs=20,
                                        redraws=5, fitted=5, sentences=300, weights=[2.5e-3]),
+    "09_visualcse": dict(seeds=1, steps=3, pairs=20, sentences=200),
     "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),
     "20_pretrain": dict(texts=300, steps=3, pilot_steps=2, align_steps=2, piece_steps=2, dev_texts=30,
                         redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),

@@ -24,7 +24,8 @@ from .views import (
     caption_pairs, evaluation_sentences, examples_of, nli_pairs, parallel_pairs, sts_pairs, sts_rows,
     test_parts, test_sentences)
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"])
+__getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"],
+                                         images=["image_set", "noise_images", "shuffled_labels"])
 __all__ += [
     "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TESTS", "Dataset",
     "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
