@@ -13,8 +13,9 @@ from .families import TATOEBA_FAMILIES, WITHOUT_PARALLEL, family_of, script_of
 from .fingerprints import fingerprint, identity, provenance, rows_sha256
 from .loading import (
     commit_of, documents, hub_commit, hub_dir, load, mapped, opened, streamed, where)
-from .pretraining import (
-    HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of)
+from sentnb.corpora.pretraining import (
+    HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of,
+    wikipedia_texts)
 from ..rows import Rows, distinct, joined, select
 from .sets import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
 from sentnb.corpora.texts import (
@@ -24,7 +25,8 @@ from .views import (
     caption_pairs, evaluation_sentences, examples_of, nli_pairs, parallel_pairs, sts_pairs, sts_rows,
     test_parts, test_sentences)
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"])
+__getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"],
+                                         images=["image_set", "noise_images", "shuffled_labels"])
 __all__ += [
     "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TATOEBA_FAMILIES", "TESTS",
     "WITHOUT_PARALLEL", "Dataset", "family_of", "script_of",
@@ -34,4 +36,4 @@ __all__ += [
     "identity", "join_sentences", "joined", "load", "mapped", "matches", "microworld_texts", "nli_pairs",
     "normalize", "opened", "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts",
     "provenance", "remove_banned", "rows_sha256", "select", "sources_of", "split_sentences", "streamed",
-    "sts_pairs", "sts_rows", "test_parts", "test_sentences", "where", "with_role"]
+    "sts_pairs", "sts_rows", "test_parts", "test_sentences", "where", "wikipedia_texts", "with_role"]

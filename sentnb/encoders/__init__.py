@@ -11,5 +11,5 @@ from ..core import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__, base=["TextsCut"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
     static=["StaticEncoder"], ngrams=["CharacterNgrams"], features=["FeatureStore"],
-    lens=["Lens", "LensConfig"], words=["WordTeacher"],
+    lens=["Lens", "LensConfig"], words=["WordTeacher"], multimodal=["PatchInput"],
     text=["TextEncoder", "MaskedLanguageModel", "small_text_encoder", "train_wordpiece"])

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['OTHERS', 'KEPT', 'Other', 'unpacked', 'other_place', 'other_checkpoint', 'Prompted', 'other_encoder',
-           'save_difference', 'grown']
+           'save_difference', 'grown', 'lower_layers', 'base_encoder']
 
 # %% ../../nbs/api/4_recipes/6_others.ipynb #b2c07d03
-import hashlib, shutil
+import copy, hashlib, shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -188,3 +188,31 @@ def grown(
         for file in ("tokenizer.json", "tokenizer_config.json"): shutil.copyfile(folder/file, made/file)
         for file in KEPT: (made/file).write_text(said[file], encoding="utf-8")
     return target
+
+# %% ../../nbs/api/4_recipes/6_others.ipynb #d8b7c1e1
+def lower_layers(
+    encoder: TextEncoder,
+    n: int, # layers, from the first
+) -> TextEncoder: # a copy
+    "As if the encoder ended at a lower layer. ValueError where it has fewer, TypeError where it has no such."
+    layers = getattr(getattr(encoder.model, "encoder", None), "layer", None)
+    if layers is None:
+        raise TypeError(f"a {type(encoder.model).__name__} has no encoder.layer, where BERT's layers are")
+    if not 1 <= n <= len(layers): raise ValueError(f"layer {n}: expected 1 to {len(layers)}")
+    lower = copy.deepcopy(encoder)
+    lower.model.encoder.layer = lower.model.encoder.layer[:n]
+    lower.model.config.num_hidden_layers = n
+    return lower
+
+def base_encoder(
+    name: str, # one of OTHERS, or a folder of data/checkpoints that holds a difference
+    layers: int|None=None, # the lower ones alone; None: all
+    device: str="cpu",
+    max_length: int|None=None, # tokens; None: as the checkpoint says
+) -> TextEncoder: # in eval mode
+    "An encoder of others as a base: by the mean of its states, without a prompt."
+    if folder := grown(name):
+        encoder = TextEncoder.from_pretrained(folder, pooling="mean", device=device, max_length=max_length)
+    else: encoder = other_encoder(name, device, max_length)
+    if isinstance(encoder, Prompted): encoder = encoder.encoder
+    return lower_layers(encoder, layers) if layers else encoder
