@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from ..core import LANGUAGES, cache_dir, derive_seed, fingerprint as short_fingerprint, one_of, replacing
-from .declarations import SOURCES, Source
+from .declarations import SOURCES, Source, declared
 from .fingerprints import identity
 from .loading import documents, load
 from .texts import (
