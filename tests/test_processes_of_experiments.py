@@ -2,9 +2,9 @@
 
 Dropout is off, because each process draws its own. What is left are sums in another order, which steps of
 AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PROCESSES=all; without, for
-under five minutes, the three that have the most of what could differ: 05 (stages, members averaged, the
-best on dev), 15 (attention of both kinds of encoder, momentum, its queue), 20 (hidden patches and tokens).
-The parts of the others are in test_training_processes.py as well."""
+two minutes, the two that have the most of what could differ: 05 (stages, members averaged, the best on dev)
+and 15 (attention of both kinds of encoder, momentum, its queue). The parts of the others, hidden patches and
+tokens among them, are in test_training_processes.py as well."""
 import json
 import os
 import sys
@@ -40,7 +40,7 @@ CUT = {
     "25_taught": dict(layers=[1], pilot_steps=2, steps=3, align_steps=2, texts=200, align_dropout=0.,
                       standardised=50, pairs=20, redraws=5),
 }
-DEFAULT = ("05_leapfrog", "15_beyond", "20_pretrain")
+DEFAULT = ("05_leapfrog", "15_beyond")
 # what is named so cannot be equal, and why
 APART = {
     "03_alignment": {"BERT-Flow": "a flow fitted to few vectors: one digit in the seventh place turns it"},
