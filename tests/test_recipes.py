@@ -1,13 +1,14 @@
 """Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import corpora, recipes, results
-from sentnb.encoders import PixelEncoder
+from sentnb.encoders import PixelEncoder, TextEncoder
 from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData
 from sentnb.training import Pairs, Perturbed, Spans
 
@@ -253,6 +254,30 @@ def test_a_base_is_read_as_it_is():
     drawn = recipes.start_encoder("pixel-small-mae", strategy="continuous", max_patches=32)
     assert drawn.render_config.strategy == "continuous"
     assert recipes.start_text_encoder("text-small-mlm", pooling="cls", max_length=9).max_length == 9
+
+
+def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_path, monkeypatch):
+    "Its lower layers too; what it needs is what it began from, whose sizes it has."
+    from sentnb.recipes import others
+    monkeypatch.setenv("SENTNB_HUB", str(tmp_path/"hub"))
+    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
+    ours = TextEncoder.from_pretrained("text-small-mlm")
+    ours.save_pretrained(tmp_path/"hub"/"models"/"all-MiniLM-L6-v2")
+    with torch.no_grad():
+        for tensor in ours.parameters(): tensor.mul_(1.01)
+    ours.save_pretrained(tmp_path/"changed")
+    monkeypatch.setattr(others, "data_dir", lambda *names: tmp_path.joinpath(*names))
+    file = tmp_path/"checkpoints"/"standin"/"difference.safetensors"
+    recipes.save_difference(tmp_path/"changed", "all-MiniLM-L6-v2", file)
+    base, lower = (recipes.start_text_encoder("standin", base_layers=n) for n in (None, 2))
+    np.testing.assert_allclose(base.encode(TEXTS), ours.encode(TEXTS), atol=.02)
+    assert lower.config.num_hidden_layers == 2 and base.config.num_hidden_layers == 4
+    plan = recipes.Plan(models=["standin"], trainings=[recipes.Training("one", "standin", 1, 1, 1, 8)])
+    (need,), (training,) = plan.needs, plan.trainings
+    assert (need.name, need.place, need.missing) == ("standin", "mirror", None)
+    assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
+    (found,) = recipes.needed(models=["standin"])
+    assert len(found.sha256) == 64
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch):

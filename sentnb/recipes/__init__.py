@@ -4,27 +4,29 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'OF_A_RECIPE', 'PERTURBATIONS', 'Clean', 'TrainingData', 'SOURCES', 'hub_nli_pairs', 'scored_pairs',
-           'training_data', 'packaged', 'pretrained_here', 'start_encoder', 'start_text_encoder', 'CYCLE', 'MEMBERS',
-           'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'examples', 'normalized', 'subset', 'train', 'as_shipped',
-           'score_table', 'ship', 'OTHERS', 'Prompted', 'base_encoder', 'lower_layers', 'other_checkpoint',
-           'other_encoder', 'Needed', 'look', 'needed', 'Plan', 'Training', 'data_sets', 'scored_sets']
+           'training_data', 'OTHERS', 'Prompted', 'grown', 'located', 'lower_layers', 'other_checkpoint',
+           'other_encoder', 'packaged', 'save_difference', 'pretrained_here', 'start_encoder', 'start_text_encoder',
+           'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'examples', 'normalized', 'subset', 'train',
+           'as_shipped', 'score_table', 'ship', 'Needed', 'look', 'needed', 'Plan', 'Training', 'data_sets',
+           'scored_sets']
 
 # %% ../../nbs/api/4_recipes/0_recipes.ipynb #821687e4
 from .data import KINDS, OF_A_RECIPE, PERTURBATIONS, Clean, TrainingData
 from .sources import SOURCES, hub_nli_pairs, scored_pairs, training_data
-from .start import packaged, pretrained_here, start_encoder, start_text_encoder
+from sentnb.recipes.others import (
+    OTHERS, Prompted, grown, located, lower_layers, other_checkpoint, other_encoder, packaged,
+    save_difference)
+from .start import pretrained_here, start_encoder, start_text_encoder
 from .recipe import (
     CYCLE, MEMBERS, PIXEL_LINGUIST, STAGES, Recipe, examples, normalized, subset, train)
 from .shipping import as_shipped, score_table, ship
-from .others import (
-    OTHERS, Prompted, base_encoder, lower_layers, other_checkpoint, other_encoder)
 from .needed import Needed, look, needed
 from .plan import Plan, Training, data_sets, scored_sets
 
 _all_ = [
     "KINDS", "OF_A_RECIPE", "PERTURBATIONS", "Clean", "TrainingData", "SOURCES", "hub_nli_pairs",
-    "scored_pairs", "training_data", "packaged", "pretrained_here", "start_encoder", "start_text_encoder",
-    "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized", "subset", "train",
-    "as_shipped", "score_table", "ship", "OTHERS", "Prompted", "base_encoder", "lower_layers",
-    "other_checkpoint", "other_encoder", "Needed", "look", "needed", "Plan", "Training", "data_sets",
-    "scored_sets"]
+    "scored_pairs", "training_data", "OTHERS", "Prompted", "grown", "located", "lower_layers",
+    "other_checkpoint", "other_encoder", "packaged", "save_difference", "pretrained_here", "start_encoder",
+    "start_text_encoder", "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized",
+    "subset", "train", "as_shipped", "score_table", "ship", "Needed", "look", "needed", "Plan", "Training",
+    "data_sets", "scored_sets"]

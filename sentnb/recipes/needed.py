@@ -8,7 +8,7 @@ __all__ = ['Needed', 'look', 'needed']
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #7645bc19
 import importlib.util
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from .. import corpora
@@ -16,8 +16,8 @@ from ..core import data_dir
 from sentnb.encoders.checkpoints import (
     MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, only_pickled, read_json,
     weights_sha256)
-from .others import OTHERS, other_checkpoint, other_place
-from .start import PACKAGED, packaged
+from .others import (
+    OTHERS, PACKAGED, grown, grown_from, other_checkpoint, other_place, packaged)
 
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #112c45a1
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def _in_cache(name: str, commit: str|None) -> bool:
 
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     found, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
+    if base := grown_from(name): return replace(_look_for_model(base, revision, convert), name=name)
     if name in OTHERS:
         place, words = other_place(name)
         if place: return Needed(**found, place="mirror" if "mirror" in words else "package", bytes=0)
@@ -87,6 +88,7 @@ def _open(name: str, revision: str|None) -> None:
 def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sha256, fonts
     repository, _, file = name.partition(":")
     if file: return dict(commit=hub_file(repository, file, revision).parent.name)
+    if whole := grown(name): return dict(sha256=weights_sha256(whole))
     if name in OTHERS:
         place, commit, _ = other_checkpoint(name)
         folder = checkpoint_folder(place, revision or commit, owner=False)

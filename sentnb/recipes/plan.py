@@ -18,8 +18,7 @@ from ..core import LANGUAGES, data_dir
 from .data import KINDS
 from .sources import SOURCES
 from .needed import Needed, look, needed
-from .others import OTHERS
-from .start import PACKAGED
+from .others import OTHERS, PACKAGED, grown_from
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #e2f66511
 _ROLES = dict(sentences="sentences", visual="sentences", held_out="sentences", documents="documents",
@@ -93,7 +92,8 @@ SHAPES = { # of those that are of another size; of the vocabulary, too
     "multilingual-e5-small": Shape(12, 384, 118)}
 
 @patch(as_prop=True)
-def shape(self: Training) -> Shape: return SHAPES.get(self.model, BASE)
+def shape(self: Training) -> Shape:
+    return SHAPES.get(self.model and grown_from(self.model) or self.model, BASE)
 
 @patch(as_prop=True)
 def operations(self: Training) -> float:
@@ -118,7 +118,8 @@ class Plan:
 def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
     if not name: return False
     shipped = (data_dir("checkpoints")/name/"config.json").is_file()
-    return shipped or "/" in name or name in PACKAGED or name in OTHERS or Path(name).exists()
+    known = name in PACKAGED or name in OTHERS or grown_from(name)
+    return bool(shipped or known or "/" in name or Path(name).exists())
 
 @patch
 def _asked(self: Plan) -> dict: # of `look` and `needed`
