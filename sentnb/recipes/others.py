@@ -162,17 +162,6 @@ def save_difference(
     return Path(target).stat().st_size
 
 # %% ../../nbs/api/4_recipes/3_others.ipynb #affc16e6
-def _together(packed: dict[str, np.ndarray], before: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    whole = {}
-    for key, array in packed.items():
-        tensor, _, kind = key.rpartition(".")
-        if kind == "w": whole[tensor] = array.astype(np.float32)
-        elif kind == "a": whole[tensor] = _old(before, tensor) + array.astype(np.float32)
-        elif kind == "q":
-            change = _weights(array, packed[f"{tensor}.d"]).astype(np.float32)
-            whole[tensor] = _old(before, tensor) + change
-    return whole
-
 def _difference(name: str) -> Path: return data_dir("checkpoints")/name/"difference.safetensors"
 
 def _said(name: str) -> dict[str, str]: # what `save_difference` noted beside the tensors
@@ -183,6 +172,18 @@ def grown_from(
 ) -> str|None: # one of OTHERS; None where the name is not that of a difference
     "What a shipped difference began from."
     return _said(name)["base"] if _difference(name).is_file() else None
+
+# %% ../../nbs/api/4_recipes/3_others.ipynb #affc16e7
+def _together(packed: dict[str, np.ndarray], before: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    whole = {}
+    for key, array in packed.items():
+        tensor, _, kind = key.rpartition(".")
+        if kind == "w": whole[tensor] = array.astype(np.float32)
+        elif kind == "a": whole[tensor] = _old(before, tensor) + array.astype(np.float32)
+        elif kind == "q":
+            change = _weights(array, packed[f"{tensor}.d"]).astype(np.float32)
+            whole[tensor] = _old(before, tensor) + change
+    return whole
 
 def grown(
     name: str, # a folder of data/checkpoints that holds a difference
