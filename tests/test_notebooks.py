@@ -112,8 +112,8 @@ def test_experiment(path):
 
 @pytest.mark.parametrize("path", ALL, ids=short)
 def test_controls_that_fill_at_once_stand_under_lab_alone(path):
-    """`interact` and its kin capture output while their cell runs, which a run without a browser answers over the
-    channel that it waits on: about one run in six then waited for ever."""
+    """`interact` and its kin capture output while their cell runs, which a run without a browser answers over
+    the channel that it waits on: about one run in six then waited for ever."""
     for cell in code_cells(read(path)):
         if re.search(r"\b(interact|interactive|interactive_output)\(", source(cell)):
             assert "if \"JPY_SESSION_NAME\" in os.environ" in source(cell), source(cell)[:200]
