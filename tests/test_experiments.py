@@ -351,6 +351,22 @@ def test_encode(tmp_path, capsys, monkeypatch):
                     *["sentnb: 1 of 4 lines are blank, each encoded as an empty text: 2"]*2]
 
 
+def test_encode_through_tokens(tmp_path, capsys):
+    "The same vectors as in Python; what is too long is cut and said, or refused, and cannot be scrolled."
+    import numpy as np
+
+    from sentnb.encoders import TextEncoder
+    texts, out = ["a sentence", "one word "*300], tmp_path/"x.npy"
+    (tmp_path/"in.txt").write_text("\n".join(texts) + "\n")
+    asked = ["encode", str(tmp_path/"in.txt"), "-m", "text-small-mlm", "-o", str(out)]
+    assert experiments.main(asked) == 0 and "1 of 2 texts were cut at" in capsys.readouterr().err
+    tokens = TextEncoder.from_pretrained("text-small-mlm")
+    with pytest.warns(UserWarning, match="cut"): alone = tokens.encode(texts)
+    np.testing.assert_allclose(np.load(out), alone, atol=1e-5)
+    for long, said in (("error", "texts[1] "), ("scroll", "long='scroll': expected one of truncate, error")):
+        assert experiments.main([*asked, "--long", long]) == 2 and said in capsys.readouterr().err
+
+
 def test_encode_reads_long_lines_whole(tmp_path, capsys):
     import numpy as np
     beginning, out = "the same beginning "*30, tmp_path/"x.npy"

@@ -70,13 +70,15 @@ def _file_parsers(commands) -> None:
     command = commands.add_parser("encode", help="sentences, one a line, to a .npy file of float32 rows")
     command.add_argument("file", help="a UTF-8 text file, or - for stdin")
     command.add_argument("-m", "--model", required=True,
-                         help="a name in data/checkpoints, a folder, or a hub id")
+                         help="a name in data/checkpoints, a folder, a hub id, all-MiniLM-L6-v2, "
+                              "or multilingual-e5-small")
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
-    command.add_argument("--long", choices=("scroll", "truncate", "error"), default="scroll",
+    command.add_argument("--long", choices=("scroll", "truncate", "error"), 
                          help="a line longer than the encoder reads at once is read whole, as the mean over "
-                              "its parts (scroll, the default), or cut, which is said (truncate), or refused")
+                              "its parts (scroll, the default of pixels), or cut, which is said (truncate, "
+                              "the default of tokens), or refused (error)")
     command = commands.add_parser("render", help="a text to the picture that an encoder sees")
     command.add_argument("text")
     command.add_argument("-o", "--output", required=True, metavar="OUT.png")
@@ -107,7 +109,7 @@ def _mine_parser(commands) -> None:
                     "A row has the score and both sentences, best first. Stopped, the same command goes on.")
     for side in ("first", "second"): command.add_argument(side, help="a UTF-8 text file, a sentence a line")
     command.add_argument("-m", "--model", required=True,
-                         help="a name in data/checkpoints, a folder, a hub id, or multilingual-e5-small")
+                         help="as for encode")
     command.add_argument("-o", "--output", required=True, metavar="OUT.tsv")
     command.add_argument("-k", type=int, default=4, help="neighbours that a margin is over; default: 4")
     command.add_argument("--threshold", type=float, metavar="T", help="the lowest score; default: all")

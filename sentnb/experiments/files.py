@@ -65,11 +65,11 @@ class _Blanks:
 
 def encode_file(
     path: str, # a text file, one sentence a line, or "-" for stdin
-    model: str, # what PixelEncoder.from_pretrained takes
+    model: str, # what load_encoder takes
     output: str|Path, # the .npy file to be written; its folder is made
     batch_size: int=256, # sentences in a batch
     normalize: bool=True, # unit length
-    long: str="scroll", # past the longest strip: "scroll" (read whole), "truncate" or "error"
+    long: str|None=None, # past what the encoder reads at once; as load_encoder takes it
 ) -> tuple[int, ...]: # shape [lines, width]
     """Encode every line into one row of a float32 .npy file, written whole or not at all.
 
@@ -80,8 +80,7 @@ def encode_file(
     first = next(texts, None)
     if first is None: raise ValueError(f"{path} holds no line")
     import numpy
-    from sentnb.encoders import PixelEncoder
-    encoder, blanks = PixelEncoder.from_pretrained(model, long=long), _Blanks(itertools.chain([first], texts))
+    encoder, blanks = load_encoder(model, long), _Blanks(itertools.chain([first], texts))
     vectors = encoder.encode(blanks, batch_size=batch_size, normalize=normalize)
     with replacing(output) as temporary:
         numpy.save(temporary, vectors.astype(numpy.float32, copy=False), allow_pickle=False)
@@ -91,15 +90,18 @@ def encode_file(
 # %% ../../nbs/api/5_experiments/3_files.ipynb #80a38f69
 def load_encoder(
     name: str, # a name in data/checkpoints, a folder, a hub id, or one of recipes.OTHERS
-) -> Any: # that reads long texts whole, where it can
+    long: str|None=None, # "scroll" (read whole, pixels alone), "truncate" or "error"; None: whole where it can
+) -> Any: # in eval mode
     "An encoder of pixels or of tokens, as its config says."
     from sentnb import recipes
     from sentnb.encoders import PixelEncoder, TextEncoder
     from sentnb.encoders.checkpoints import checkpoint_folder, read_json
-    if name in recipes.OTHERS: return recipes.other_encoder(name)
-    config = read_json(checkpoint_folder(name)/"config.json")
-    if "pixel" in config.get("model_type", ""): return PixelEncoder.from_pretrained(name, long="scroll")
-    return TextEncoder.from_pretrained(name)
+    if name in recipes.OTHERS: return recipes.other_encoder(name, long=long)
+    place, commit = recipes.located(name)
+    config = read_json(checkpoint_folder(place, commit)/"config.json")
+    if "pixel" in config.get("model_type", ""):
+        return PixelEncoder.from_pretrained(place, revision=commit, long=long or "scroll")
+    return TextEncoder.from_pretrained(place, revision=commit, long=long)
 
 # %% ../../nbs/api/5_experiments/3_files.ipynb #a75cddb7
 def render_text(

@@ -110,11 +110,12 @@ def other_encoder(
     name: str, # one of OTHERS
     device: str="cpu",
     max_length: int|None=None, # tokens; None: as the checkpoint says
+    long: str|None=None, # past max_length: "truncate" or "error"; None: as the checkpoint says
 ) -> SentenceEncoder: # in eval mode
     "An encoder of others, by the mean of its states and with its prompt."
     place, revision, _ = other_checkpoint(name)
     encoder = TextEncoder.from_pretrained(place, pooling="mean", revision=revision, device=device,
-                                          max_length=max_length)
+                                          max_length=max_length, long=long)
     return Prompted(encoder, OTHERS[name].prompt) if OTHERS[name].prompt else encoder
 
 # %% ../../nbs/api/4_recipes/3_others.ipynb #fb0c5841
