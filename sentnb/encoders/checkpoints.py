@@ -256,8 +256,8 @@ def checkpoint_folder(
     names = sorted(path.parent.name for path in shipped.glob("*/config.json")) if shipped else []
     shown = ", ".join(names) or "none yet"
     if shipped and (shipped/str(name)/"difference.safetensors").is_file():
-        raise FileNotFoundError(f"{name} is shipped as what changed in another encoder; put together it is had "
-                                f"with recipes.start_text_encoder({str(name)!r})")
+        raise FileNotFoundError(f"{name} is shipped as what changed in another encoder; "
+                                f"recipes.start_text_encoder({str(name)!r}) puts it together")
     unknown = f"{str(name)!r} is neither a folder, nor a checkpoint that is shipped ({shown})"
     if not re.fullmatch(r"[\w.-]+/[\w.-]+" if owner else r"[\w.-]+(/[\w.-]+)?", str(name)):
         raise FileNotFoundError(f"{unknown}, nor a Hub id (owner/name)")

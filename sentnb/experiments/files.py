@@ -90,7 +90,7 @@ def encode_file(
 # %% ../../nbs/api/5_experiments/3_files.ipynb #80a38f69
 def load_encoder(
     name: str, # a name in data/checkpoints, a folder, a hub id, or one of recipes.OTHERS
-    long: str|None=None, # "scroll" (read whole, pixels alone), "truncate" or "error"; None: whole where it can
+    long: str|None=None, # "scroll" (whole, pixels alone), "truncate" or "error"; None: whole where it can
 ) -> Any: # in eval mode
     "An encoder of pixels or of tokens, as its config says."
     from sentnb import recipes
