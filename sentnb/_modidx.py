@@ -1633,6 +1633,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                       'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running.Bars.hear': ( 'api/5_experiments/running.html#bars.hear',
                                                                                       'sentnb/experiments/running.py'),
+                                            'sentnb.experiments.running.Bars.number': ( 'api/5_experiments/running.html#bars.number',
+                                                                                        'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running.Bars.run': ( 'api/5_experiments/running.html#bars.run',
                                                                                      'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running.CellFailed': ( 'api/5_experiments/running.html#cellfailed',

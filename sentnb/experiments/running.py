@@ -162,12 +162,12 @@ class Bars(threading.Thread):
     "Within a `with` statement: draws on stderr where the bars of the kernel stand."
     def __init__(self,
         told: Path, # see `listening`
-        trainings: int|None=None, # how many there will be, where that is known
+        trainings: int|None=None, # how many there were the last time
     ):
         super().__init__(daemon=True)
         self.told, self.read, self.ended = told, told.stat().st_size, threading.Event()
         self.bars, self.branches, self.shown = {}, 0, time.monotonic()
-        self.of = f" of {trainings}" if trainings else ""
+        self.trainings, self.planned = trainings, 0
         self.terminal = sys.stderr.isatty()
 
     def hear(self) -> list[dict]: # the bars that are over
@@ -178,10 +178,10 @@ class Bars(threading.Thread):
         self.read, over = self.read + sum(len(line) + 1 for line in lines), []
         for told in map(json.loads, lines):
             self.branches += "branch" in told
+            self.planned = told.get("planned", self.planned)
             if "bar" not in told: continue
             self.bars.pop(told["bar"], None)
-            trains = told["unit"] == "step" and self.branches
-            told["number"] = f"{self.branches}{self.of}" if trains else ""
+            told["number"] = self.number if told["unit"] == "step" and self.branches else ""
             if told["over"]: over.append(told)
             else: self.bars[told["bar"]] = told
         return over
@@ -195,6 +195,11 @@ class Bars(threading.Thread):
             self.shown = time.monotonic()
 
 # %% ../../nbs/api/5_experiments/2_running.ipynb #5c1e0d06
+@patch(as_prop=True)
+def number(self: Bars) -> str: # of the training
+    if not self.trainings and self.branches > self.planned: return str(self.branches)
+    return f"{self.branches} of {self.trainings or f'about {self.planned}'}"
+
 @patch
 def run(self: Bars) -> None:
     "What the thread does: twice a second, until the `with` statement is left."

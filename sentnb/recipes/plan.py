@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fastcore.basics import patch
 
 from .. import corpora
-from ..core import LANGUAGES, data_dir
+from ..core import LANGUAGES, data_dir, tell
 from .data import KINDS
 from .sources import SOURCES
 from .needed import Needed, look, needed
@@ -209,3 +209,4 @@ def resolve(self: Plan,
         lines = [f"{len(missing)} of what this run needs cannot be had:", *missing]
         raise FileNotFoundError("\n".join(lines))
     needed(**self._asked(), run=run)
+    tell(planned=sum(training.times for training in self.trainings if training.trained))
