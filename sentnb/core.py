@@ -10,8 +10,8 @@ __all__ = ['PROFILES', 'LANGUAGE_NAMES', 'LANGUAGES', 'FAMILIES', 'PARAMETERS', 
            'progress', 'meet', 'as_first', 'by_first']
 
 # %% ../nbs/api/0_core.ipynb #835b7806
-import contextlib, errno, hashlib, importlib, io, json, math, numbers, os, random, re, sys, tempfile
-import unicodedata
+import contextlib, errno, functools, hashlib, importlib, io, json, math, numbers, os, random, re, sys
+import tempfile, unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -328,6 +328,7 @@ def tell(
     if not (path := os.environ.get("SENTNB_TOLD")): return
     with open(path, "a", encoding="utf-8") as file: file.write(json.dumps(said, default=float) + "\n")
 
+@functools.cache   # each class of bars has a thread that watches them
 def _telling() -> type:
     from tqdm import tqdm
     class Told(tqdm):
