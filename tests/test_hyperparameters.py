@@ -1,6 +1,9 @@
-"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the two
-papers that have experiments: the same number, or why there is none."""
+"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of three
+papers: the same number, or why there is none."""
+import ast
 import csv
+import inspect
+import json
 import re
 
 import pytest
@@ -8,6 +11,10 @@ from test_paper_profile import ROOT, table_of
 
 PIXEL = ("03_alignment", "04_language_models", "05_leapfrog", "06_retrieval")
 MICSE = ("07_micse_lowshot", "08_micse_attention")
+LENSING = "13_lensing"
+
+SEARCHED = {row: f"a range, which test_search_ranges compares: {row}" for row in
+            ("batch", "dropout", "gating", "margin")}
 
 # a row -> (notebook, setting, what the table has) each, or why no setting has it
 USED = {
@@ -90,7 +97,40 @@ USED = {
     ("micse", "baselines"): "their rates are from memory, and cited so",
     ("micse", "data size of the text claim"): "the share 0.5% of 07's sizes",
     ("micse", "slices in Figure 8"): [("08_micse_attention", "slices", (3, 4))],
-    ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")]}
+    ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")],
+    ("lensing", "base models"): [(LENSING, "english", "google-bert/bert-large-uncased"),
+                                 (LENSING, "multilingual", "google-bert/bert-base-multilingual-cased")],
+    ("lensing", "reduction"): "encoders.lens: the maximum over time, and MeanPool",
+    ("lensing", "non-linearity"): "encoders.lens",
+    ("lensing", "number of convolution layers M"): "the paper does not state it; LensConfig's default",
+    ("lensing", "sentence dimension"): [(LENSING, "width", 1024), (LENSING, "wide", 4096)],
+    ("lensing", "Batch size (random search range)"): SEARCHED["batch"],
+    ("lensing", "Warmup steps (random search range)"): "1k to 16k, test_search_ranges",
+    ("lensing", "Embedding dropout rate (random search range)"): SEARCHED["dropout"],
+    ("lensing", "Gating layer size (random search range)"): SEARCHED["gating"],
+    ("lensing", "Hidden layer size (Classifier) (random search range)"): [(LENSING, "hidden", 512)],
+    ("lensing", "Margin (Ranker) (random search range)"): SEARCHED["margin"],
+    ("lensing", "values chosen by the search"): "the paper does not state them; chosen by each run",
+    ("lensing", "number of random search trials"): "the paper does not state it",
+    ("lensing", "optimizer"): "AdamW without decay of weights; its schedule falls in a line",
+    ("lensing", "initial learning rate"): [(LENSING, row, None) for row in ("lr", "sums_lr", "nli_lr")],
+    ("lensing", "parallel data sizes N"): "10k, 100k and 1M of TED talks; not 10M, nor 100M",
+    ("lensing", "epochs, 100M"): "not run",
+    ("lensing", "model selection, translation"): "matching error on held-out translations",
+    ("lensing", "model selection, NLI"): "early stopping, on the dev set of STS-B",
+    ("lensing", "NLI data"): "gowitheflow/allnli-sup, made of both",
+    ("lensing", "translation data"): "TED talks: OPUS is not declared",
+    ("lensing", "classifier"): "training.bitext.relation and Entailment",
+    ("lensing", "ranker"): [(LENSING, "sums", 0.)],
+    ("lensing", "hardware"): "of the authors",
+    ("lensing", "retrieval"): "bitext.tatoeba, and by_cosine of 13",
+    ("lensing", "binary threshold"): "binary_vectors' default; test_constants",
+    ("lensing", "nearest neighbours k"): "bitext.mine's default; test_constants",
+    ("lensing", "margin function"): "bitext.mine's default",
+    ("lensing", "mining threshold"): "bitext.best_threshold",
+    ("lensing", "language vector"): "language_vectors of 13",
+    ("lensing", "language classifier"): [(LENSING, "known", .01)],
+    ("lensing", "random seeds"): "the paper does not state them"}
 
 
 def rows():
@@ -112,7 +152,7 @@ def of_paper(notebook, setting):
 
 
 def test_every_row_is_used_or_told():
-    wanted = {key for key in rows() if key[0] in ("pixel", "micse")}
+    wanted = {key for key in rows() if key[0] in ("pixel", "micse", "lensing")}
     assert set(USED) == wanted
 
 
@@ -126,11 +166,36 @@ def test_the_paper_column_says_the_same(key):
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
         if setting in ("ensemble", "steps"): continue # four of them; what an epoch is stands in the row
         if isinstance(expected, str):
-            words = dict(trees="spaCy", pooling="CLS", base="BERT-base").get(setting, "PIXEL")
-            assert (words if key[0] == "micse" else "PIXEL") in said
+            words = dict(trees="spaCy", pooling="CLS", base="BERT-base", english="BERT-Large",
+                         multilingual="mBERT").get(setting, "PIXEL")
+            assert ("PIXEL" if key[0] == "pixel" else words) in said
             continue
+        if expected is None or key == ("lensing", "ranker"): continue # a rule of the paper; none by the sum
+        if setting == "known": expected = 100*expected
         for number in expected if isinstance(expected, (list, tuple)) else [expected]:
             assert number in numbers_in(said), f"{notebook}: {setting} is {number}, the paper has {said}"
+
+
+def test_search_ranges():
+    "The space of 13 at paper is the paper's Table 3."
+    said = {row.split(" (")[0]: value for (paper, row), value in rows().items() if "random search" in row}
+    names = {"batch": "Batch size", "dropout": "Embedding dropout rate", "gating": "Gating layer size",
+             "margin": "Margin", "warmup": "Warmup steps"}
+    path = ROOT/"nbs"/f"{LENSING}.ipynb"
+    space = spaces_of(path)["SPACE"]
+    assert space.keys() == names.keys()
+    for name, row in names.items():
+        thousands = 1000 if name == "warmup" else 1
+        assert space[name] == [thousands*number for number in numbers_in(said[row])]
+
+
+def spaces_of(path):
+    "Name -> what a notebook searches: dicts of literals."
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return {node.targets[0].id: {word.arg: ast.literal_eval(word.value) for word in node.value.keywords}
+            for node in ast.parse(code).body if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call) and getattr(node.targets[0], "id", "") in ("SPACE", "TINY")}
 
 
 def test_numbers_are_read():
@@ -164,15 +229,20 @@ def test_constants():
     "What no table has, because nothing changes it."
     from sentnb.core import LANGUAGES
     from sentnb.encoders import PixelConfig, PixelEncoder
+    from sentnb.encoders.lens import binary_vectors
     from sentnb.evaluation import retrieval
+    from sentnb.evaluation.bitext import mine
     from sentnb.recipes.sources import SOURCES
     from sentnb.training import AMI, InfoNCE, Momentum, SimCSE
     said = rows()
+    def default(function, name): return inspect.signature(function).parameters[name].default
     for key, value in {("pixel", "temperature tau"): InfoNCE().temperature,
                        ("micse", "temperature tau"): SimCSE().temperature,
                        ("micse", "momentum factor"): Momentum().decay,
                        ("micse", "dropout"): Momentum().dropout,
                        ("micse", "sampled attention pairs"): AMI().samples,
+                       ("lensing", "binary threshold"): default(binary_vectors, "threshold"),
+                       ("lensing", "nearest neighbours k"): default(mine, "k"),
                        ("pixel", "evaluation languages"): len(LANGUAGES)}.items():
         assert value in numbers_in(said[key]), f"{key}: {value}, the paper has {said[key]}"
     cut_offs = re.findall(r"(?:nDCG|recall)@\d+", said["pixel", "retrieval cut-offs"])

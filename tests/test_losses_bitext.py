@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentnb.losses import additive_margin_softmax, max_hinge
+from sentnb.losses import additive_margin_softmax, max_hinge, sum_hinge
 
 
 def draw(n=7, d=5, seed=0):
@@ -23,17 +23,20 @@ def test_the_golden_margin_softmax(golden, scale, margin):
         np.testing.assert_allclose(tensor.grad.numpy(), arrays[f"grad_{side}_sum_{name}"], rtol=0, atol=1e-12)
 
 
-def test_the_hardest_negative_by_numpy():
+def test_hinges_by_numpy():
     for seed, (n, d) in enumerate(((2, 3), (9, 4), (40, 16))):
         a, b = draw(n, d, seed)
         x, y = (side.numpy()/np.linalg.norm(side.numpy(), axis=1, keepdims=True) for side in (a, b))
-        cosines, expected = x @ y.T, 0.
+        cosines, hardest, every = x @ y.T, 0., 0.
         for table in (cosines, cosines.T):
-            for i, row in enumerate(table): expected += max(0, .1 - row[i] + np.delete(row, i).max())
-        assert max_hinge(a, b, .1).item() == pytest.approx(expected, rel=1e-12)
+            for i, row in enumerate(table):
+                lacking = np.maximum(0, .1 - row[i] + np.delete(row, i))
+                hardest, every = hardest + lacking.max(), every + lacking.sum()
+        assert max_hinge(a, b, .1).item() == pytest.approx(hardest, rel=1e-12)
+        assert sum_hinge(a, b, .1).item() == pytest.approx(every, rel=1e-12)
 
 
-@pytest.mark.parametrize("loss", (additive_margin_softmax, max_hinge))
+@pytest.mark.parametrize("loss", (additive_margin_softmax, max_hinge, sum_hinge))
 def test_gradients_and_what_does_not_change_it(loss):
     a, b = (side.requires_grad_() for side in draw())
     assert torch.autograd.gradcheck(loss, (a, b))
@@ -45,7 +48,7 @@ def test_gradients_and_what_does_not_change_it(loss):
     assert loss(a.bfloat16(), b.bfloat16()).dtype == torch.float32
 
 
-@pytest.mark.parametrize("loss", (additive_margin_softmax, max_hinge))
+@pytest.mark.parametrize("loss", (additive_margin_softmax, max_hinge, sum_hinge))
 def test_a_margin_asks_for_more(loss):
     a, b = draw()
     losses = [loss(a, b, margin).item() for margin in (0., .1, .3, .6)]
@@ -55,11 +58,12 @@ def test_a_margin_asks_for_more(loss):
 @pytest.mark.parametrize("loss, change, error, message", [
     (max_hinge, dict(margin=-.1), ValueError, "margin"),
     (additive_margin_softmax, dict(scale=0), ValueError, "scale"),
+    (sum_hinge, dict(margin=-.1), ValueError, "margin"),
     (max_hinge, dict(b=torch.ones(3, 5)), ValueError, "b has 3 rows"),
     (additive_margin_softmax, dict(target=torch.ones(7, 4)), ValueError, "target has 4 dimensions"),
     (additive_margin_softmax, dict(target=torch.ones(7, 5)*torch.nan), FloatingPointError, "target, row 0"),
     (max_hinge, dict(a=torch.ones(1, 5), b=torch.ones(1, 5)), ValueError, "expected at least 2")])
 def test_refused(loss, change, error, message):
     a, b = draw()
-    names = ("a", "b") if loss is max_hinge else ("source", "target")
+    names = ("source", "target") if loss is additive_margin_softmax else ("a", "b")
     with pytest.raises(error, match=message): loss(**dict(zip(names, (a, b))) | change)

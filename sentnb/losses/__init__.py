@@ -6,12 +6,12 @@
 __all__ = ['info_nce', 'simcse', 'vector_distance', 'masked_patch_loss', 'masked_token_loss', 'attention_mutual_information',
            'attention_tiles', 'draw_cells', 'joint_cells', 'log_correlation', 'nt_xent', 'positive_attraction',
            'contrastive_tension', 'self_contrast', 'decorrelation', 'cosine_regression', 'cosent', 'sup_con',
-           'additive_margin_softmax', 'max_hinge']
+           'additive_margin_softmax', 'max_hinge', 'sum_hinge']
 
 # %% ../../nbs/api/1_losses/0_losses.ipynb #78b219ed
 from .attention import (
     attention_mutual_information, attention_tiles, draw_cells, joint_cells, log_correlation)
-from .bitext import additive_margin_softmax, max_hinge
+from .bitext import additive_margin_softmax, max_hinge, sum_hinge
 from .contrastive import info_nce, simcse
 from .distillation import vector_distance
 from .reconstruction import masked_patch_loss, masked_token_loss
@@ -22,4 +22,4 @@ from .supervised import cosent, cosine_regression, sup_con
 _all_ = ["info_nce", "simcse", "vector_distance", "masked_patch_loss", "masked_token_loss",
          "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells", "log_correlation",
          "nt_xent", "positive_attraction", "contrastive_tension", "self_contrast", "decorrelation",
-         "cosine_regression", "cosent", "sup_con", "additive_margin_softmax", "max_hinge"]
+         "cosine_regression", "cosent", "sup_con", "additive_margin_softmax", "max_hinge", "sum_hinge"]

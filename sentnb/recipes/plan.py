@@ -89,7 +89,7 @@ SHAPES = { # of those that are of another size; of the vocabulary, too
     "google-bert/bert-base-multilingual-cased": Shape(12, 768, 178), "google/canine-s": Shape(12, 768, 132),
     "google/byt5-base": Shape(18, 1536, 417), "all-MiniLM-L6-v2": Shape(6, 384, 23),
     "sentence-transformers/all-MiniLM-L6-v2": Shape(6, 384, 23),
-    "multilingual-e5-small": Shape(12, 384, 118)}
+    "multilingual-e5-small": Shape(12, 384, 118), "a lens": Shape(1, 384, 2)} # by what it computes
 
 @patch(as_prop=True)
 def shape(self: Training) -> Shape:
@@ -113,6 +113,7 @@ class Plan:
     extras: Mapping[str, str] = field(default_factory=dict) # module that must be there -> what installs it
     trainings: Sequence[Training] = ()
     precision: str = "no" # of training
+    stored_gb: float = 0. # on disk, of what is computed once and kept
     revisions: Mapping[str, str] = field(default_factory=dict) # name on the Hub -> commit
 
 def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
@@ -169,7 +170,7 @@ def estimates(self: Plan) -> dict[str, float]:
     kept = sum((t.times if t.kept else 1)*12*t.shape.parameters*1e6 for t in trained)/1e9
     hours, most = map(self.hours_of, self.trainings), map(self.gpu_gigabytes, self.trainings)
     return dict(hours=sum(hours), gpu_gb=max(most, default=0.), ram_gb=4 + 3*data,
-                download_gb=data + models, disk_gb=3*data + 2*models + kept)
+                download_gb=data + models, disk_gb=3*data + 2*models + kept + self.stored_gb)
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #05b083f9
 def _size(n: int|None) -> str:

@@ -7,7 +7,7 @@ __all__ = ['Draws', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'Im
            'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse', 'Momentum',
            'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'fit',
            'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon',
-           'AdditiveMargin', 'MaxHinge', 'Entailment', 'Rows', 'TaughtWords', 'PictureSupCon']
+           'AdditiveMargin', 'MaxHinge', 'SumHinge', 'Entailment', 'Rows', 'TaughtWords', 'PictureSupCon']
 
 # %% ../../nbs/api/3_training/0_training.ipynb #0074c451
 from .views import Draws, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
@@ -19,7 +19,7 @@ from .batches import batch_indices
 from .loop import fit, learning_rate_at
 from .branches import Branch, TimeIsUp, average_weights
 from .supervised import CosineRegression, CoSENT, SupCon
-from .bitext import AdditiveMargin, MaxHinge, Entailment
+from .bitext import AdditiveMargin, MaxHinge, SumHinge, Entailment
 from ..rows import Rows
 from .taught import TaughtWords
 from .pictures import PictureSupCon
@@ -30,4 +30,4 @@ _all_ = [
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
     "SCD", "Stage", "Task", "epochs", "batch_indices", "fit", "learning_rate_at", "Branch", "TimeIsUp",
     "average_weights", "CosineRegression", "CoSENT", "SupCon",
-    "AdditiveMargin", "MaxHinge", "Entailment", "Rows", "TaughtWords", "PictureSupCon"]
+    "AdditiveMargin", "MaxHinge", "SumHinge", "Entailment", "Rows", "TaughtWords", "PictureSupCon"]
