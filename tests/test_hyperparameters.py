@@ -1,5 +1,5 @@
-"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the two
-papers that have experiments: the same number, or why there is none."""
+"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the three
+papers whose settings are compared: the same number, or why there is none."""
 import csv
 import re
 
@@ -8,6 +8,9 @@ from test_paper_profile import ROOT, table_of
 
 PIXEL = ("03_alignment", "04_language_models", "05_leapfrog", "06_retrieval")
 MICSE = ("07_micse_lowshot", "08_micse_attention")
+VISUAL = "09_visualcse"   # "text_lr 0" is the first of that row
+SOUNDS, LARGE = "sounds are not run", "RoBERTa-large is not run"
+SUPERVISED = "the supervised setting is not run"
 
 # a row -> (notebook, setting, what the table has) each, or why no setting has it
 USED = {
@@ -90,7 +93,50 @@ USED = {
     ("micse", "baselines"): "their rates are from memory, and cited so",
     ("micse", "data size of the text claim"): "the share 0.5% of 07's sizes",
     ("micse", "slices in Figure 8"): [("08_micse_attention", "slices", (3, 4))],
-    ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")]}
+    ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")],
+    ("nonling", "base models"): [(VISUAL, "bases 0", "google-bert/bert-base-uncased"),
+                                 (VISUAL, "bases 1", "FacebookAI/roberta-base")],
+    ("nonling", "temperature tau, text losses"): "SimCSE's default; test_constants",
+    ("nonling", "temperature tau, SupCon image loss"): "PictureSupCon's default; test_constants",
+    ("nonling", "omega_image (loss weight)"): "not given; under Adam it does little: training.pictures",
+    ("nonling", "text batch sizes searched"): [(VISUAL, "text_batch", [64, 128])],
+    ("nonling", "text learning rates searched"): [(VISUAL, "text_lr", [3e-5, 2e-5])],
+    ("nonling", "image/audio batch size"): [(VISUAL, "image_batch", 48)],
+    ("nonling", "image/audio learning rates searched"): "the paper's choice is taken",
+    ("nonling", "optimizer"): "training.loop's, AdamW",
+    ("nonling", "epochs"): [(VISUAL, "steps 0", 1_000_000//64), (VISUAL, "steps 1", 1_000_000//128)],
+    ("nonling", "model selection"): "the best on STS-B dev are kept: Stage(keep='best')",
+    ("nonling", "random seed"): [(VISUAL, "seeds", 5)],
+    ("nonling", "text data"): "SimCSE's file of a million; the supervised setting is not run",
+    ("nonling", "image data"): "60 classes of Caltech-101: images of ImageNet may not be handed on",
+    ("nonling", "image shape"): [(VISUAL, "image_size", 224)],
+    ("nonling", "image augmentations"): "not stated; those of the released code, augmenters.photograph_view",
+    ("nonling", "audio data"): SOUNDS, ("nonling", "audio shape"): SOUNDS,
+    ("nonling", "audio augmentation"): SOUNDS,
+    ("nonling", "pooling"): "[CLS], as 09 reads its bases",
+    ("nonling", "CIFAR images"): "drawn larger by corpora.image_set, as all",
+    ("nonling", "hardware"): "of the authors", ("nonling", "software"): "of the authors",
+    ("nonling", "language models"): "other languages are not run",
+    ("nonling", "language training data"): "other languages are not run",
+    ("nonling", "language evaluation"): "other languages are not run",
+    ("nonling", "NLI subset equal to unsupervised VisualCSE"): SUPERVISED,
+    ("nonling", "noise levels"): SUPERVISED,
+    ("nonling", "retrieval database"): "retrieval of captions is not run",
+    ("nonling", "transfer classifier"): "transfer is not run",
+    ("nonling", "training time"): "of the authors"}
+
+# Table C.1: text batch and rate, image batch and rate, of each base in turn
+OF_BASES = {"BERT-base": (64, 3e-5, 48, [1e-6]), "RoBERTa-base": (128, 2e-5, 48, [5e-7])}
+IN_TABLE = {"Text Bsz": "text_batch {}", "Text LR": "text_lr {}", "Img/Audio Bsz": "image_batch",
+            "Img/Audio LR": "image_lrs {}"}
+for place, (base, values) in enumerate(OF_BASES.items()):
+    for (row, setting), value in zip(IN_TABLE.items(), values):
+        USED["nonling", f"VisualCSE-{base}: {row}"] = [(VISUAL, setting.format(place), value)]
+    for row in IN_TABLE: USED["nonling", f"AudioCSE-{base}: {row}"] = SOUNDS
+    for kind in ("Visual", "Audio"): USED["nonling", f"{kind}CSE-{base}: GPU"] = "of the authors"
+for row in ("GPU", *IN_TABLE):
+    for kind in ("Visual", "Audio"): USED["nonling", f"{kind}CSE-RoBERTa-large: {row}"] = LARGE
+
 
 
 def rows():
@@ -108,11 +154,14 @@ def numbers_in(text):
 
 
 def of_paper(notebook, setting):
-    return table_of(next((ROOT/"nbs").glob(f"{notebook}.ipynb")))[setting][1]
+    "What the table has; of 'bases 1' the second of the row."
+    name, _, place = setting.partition(" ")
+    value = table_of(next((ROOT/"nbs").glob(f"{notebook}.ipynb")))[name][1]
+    return value[int(place)] if place else value
 
 
 def test_every_row_is_used_or_told():
-    wanted = {key for key in rows() if key[0] in ("pixel", "micse")}
+    wanted = {key for key in rows() if key[0] in ("pixel", "micse", "nonling")}
     assert set(USED) == wanted
 
 
@@ -124,10 +173,11 @@ def test_the_paper_column_says_the_same(key):
     said = rows()[key]
     for notebook, setting, expected in CHECKED[key]:
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
-        if setting in ("ensemble", "steps"): continue # four of them; what an epoch is stands in the row
+        if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch stands there
         if isinstance(expected, str):
-            words = dict(trees="spaCy", pooling="CLS", base="BERT-base").get(setting, "PIXEL")
-            assert (words if key[0] == "micse" else "PIXEL") in said
+            words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
+                     "bases 1": "RoBERTa-base"}.get(setting, "PIXEL")
+            assert (words if key[0] != "pixel" else "PIXEL") in said
             continue
         for number in expected if isinstance(expected, (list, tuple)) else [expected]:
             assert number in numbers_in(said), f"{notebook}: {setting} is {number}, the paper has {said}"
@@ -166,10 +216,12 @@ def test_constants():
     from sentnb.encoders import PixelConfig, PixelEncoder
     from sentnb.evaluation import retrieval
     from sentnb.recipes.sources import SOURCES
-    from sentnb.training import AMI, InfoNCE, Momentum, SimCSE
+    from sentnb.training import AMI, InfoNCE, Momentum, PictureSupCon, SimCSE
     said = rows()
     for key, value in {("pixel", "temperature tau"): InfoNCE().temperature,
                        ("micse", "temperature tau"): SimCSE().temperature,
+                       ("nonling", "temperature tau, text losses"): SimCSE().temperature,
+                       ("nonling", "temperature tau, SupCon image loss"): PictureSupCon.temperature,
                        ("micse", "momentum factor"): Momentum().decay,
                        ("micse", "dropout"): Momentum().dropout,
                        ("micse", "sampled attention pairs"): AMI().samples,
