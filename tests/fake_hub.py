@@ -339,6 +339,13 @@ def pixel(folder, name):
     (folder/"GoNotoCurrent.ttf").write_bytes(a_font().read_bytes())
 
 
+@holds("google/vit-base-patch16-224", kind="models")
+def vit(folder, name):
+    "Of the pictures that the microworld draws at demo, and of the width of the encoders here."
+    from transformers import ViTConfig, ViTForImageClassification
+    ViTForImageClassification(ViTConfig(image_size=16, patch_size=8, **TEXT)).save_pretrained(folder)
+
+
 @holds("stanfordnlp/glove", kind="models")
 def glove(folder, name):
     words = sorted({word.strip(".,!?").lower() for text in english(400) for word in text.split()} - {""})

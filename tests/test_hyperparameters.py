@@ -1,5 +1,5 @@
-"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of three
-papers: the same number, or why there is none."""
+"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the four
+papers whose settings are compared: the same number, or why there is none."""
 import ast
 import csv
 import inspect
@@ -15,6 +15,9 @@ LENSING = "13_lensing"
 
 SEARCHED = {row: f"a range, which test_search_ranges compares: {row}" for row in
             ("batch", "dropout", "gating", "margin")}
+VISUAL = "09_visualcse"   # "text_lr 0" is the first of that row
+SOUNDS, LARGE = "sounds are not run", "RoBERTa-large is not run"
+SUPERVISED = "the supervised setting is not run"
 
 # a row -> (notebook, setting, what the table has) each, or why no setting has it
 USED = {
@@ -130,7 +133,50 @@ USED = {
     ("lensing", "mining threshold"): "bitext.best_threshold",
     ("lensing", "language vector"): "language_vectors of 13",
     ("lensing", "language classifier"): [(LENSING, "known", .01)],
-    ("lensing", "random seeds"): "the paper does not state them"}
+    ("lensing", "random seeds"): "the paper does not state them",
+    ("nonling", "base models"): [(VISUAL, "bases 0", "google-bert/bert-base-uncased"),
+                                 (VISUAL, "bases 1", "FacebookAI/roberta-base")],
+    ("nonling", "temperature tau, text losses"): "SimCSE's default; test_constants",
+    ("nonling", "temperature tau, SupCon image loss"): "PictureSupCon's default; test_constants",
+    ("nonling", "omega_image (loss weight)"): "not given; under Adam it does little: training.pictures",
+    ("nonling", "text batch sizes searched"): [(VISUAL, "text_batch", [64, 128])],
+    ("nonling", "text learning rates searched"): [(VISUAL, "text_lr", [3e-5, 2e-5])],
+    ("nonling", "image/audio batch size"): [(VISUAL, "image_batch", 48)],
+    ("nonling", "image/audio learning rates searched"): "the paper's choice is taken",
+    ("nonling", "optimizer"): "training.loop's, AdamW",
+    ("nonling", "epochs"): [(VISUAL, "steps 0", 1_000_000//64), (VISUAL, "steps 1", 1_000_000//128)],
+    ("nonling", "model selection"): "the best on STS-B dev are kept: Stage(keep='best')",
+    ("nonling", "random seed"): [(VISUAL, "seeds", 5)],
+    ("nonling", "text data"): "SimCSE's file of a million; the supervised setting is not run",
+    ("nonling", "image data"): "60 classes of Caltech-101: images of ImageNet may not be handed on",
+    ("nonling", "image shape"): [(VISUAL, "image_size", 224)],
+    ("nonling", "image augmentations"): "not stated; those of the released code, augmenters.photograph_view",
+    ("nonling", "audio data"): SOUNDS, ("nonling", "audio shape"): SOUNDS,
+    ("nonling", "audio augmentation"): SOUNDS,
+    ("nonling", "pooling"): "[CLS], as 09 reads its bases",
+    ("nonling", "CIFAR images"): "drawn larger by corpora.image_set, as all",
+    ("nonling", "hardware"): "of the authors", ("nonling", "software"): "of the authors",
+    ("nonling", "language models"): "other languages are not run",
+    ("nonling", "language training data"): "other languages are not run",
+    ("nonling", "language evaluation"): "other languages are not run",
+    ("nonling", "NLI subset equal to unsupervised VisualCSE"): SUPERVISED,
+    ("nonling", "noise levels"): SUPERVISED,
+    ("nonling", "retrieval database"): "retrieval of captions is not run",
+    ("nonling", "transfer classifier"): "transfer is not run",
+    ("nonling", "training time"): "of the authors"}
+
+# Table C.1: text batch and rate, image batch and rate, of each base in turn
+OF_BASES = {"BERT-base": (64, 3e-5, 48, [1e-6]), "RoBERTa-base": (128, 2e-5, 48, [5e-7])}
+IN_TABLE = {"Text Bsz": "text_batch {}", "Text LR": "text_lr {}", "Img/Audio Bsz": "image_batch",
+            "Img/Audio LR": "image_lrs {}"}
+for place, (base, values) in enumerate(OF_BASES.items()):
+    for (row, setting), value in zip(IN_TABLE.items(), values):
+        USED["nonling", f"VisualCSE-{base}: {row}"] = [(VISUAL, setting.format(place), value)]
+    for row in IN_TABLE: USED["nonling", f"AudioCSE-{base}: {row}"] = SOUNDS
+    for kind in ("Visual", "Audio"): USED["nonling", f"{kind}CSE-{base}: GPU"] = "of the authors"
+for row in ("GPU", *IN_TABLE):
+    for kind in ("Visual", "Audio"): USED["nonling", f"{kind}CSE-RoBERTa-large: {row}"] = LARGE
+
 
 
 def rows():
@@ -148,11 +194,14 @@ def numbers_in(text):
 
 
 def of_paper(notebook, setting):
-    return table_of(next((ROOT/"nbs").glob(f"{notebook}.ipynb")))[setting][1]
+    "What the table has; of 'bases 1' the second of the row."
+    name, _, place = setting.partition(" ")
+    value = table_of(next((ROOT/"nbs").glob(f"{notebook}.ipynb")))[name][1]
+    return value[int(place)] if place else value
 
 
 def test_every_row_is_used_or_told():
-    wanted = {key for key in rows() if key[0] in ("pixel", "micse", "lensing")}
+    wanted = {key for key in rows() if key[0] in ("pixel", "micse", "lensing", "nonling")}
     assert set(USED) == wanted
 
 
@@ -164,10 +213,11 @@ def test_the_paper_column_says_the_same(key):
     said = rows()[key]
     for notebook, setting, expected in CHECKED[key]:
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
-        if setting in ("ensemble", "steps"): continue # four of them; what an epoch is stands in the row
+        if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch stands there
         if isinstance(expected, str):
-            words = dict(trees="spaCy", pooling="CLS", base="BERT-base", english="BERT-Large",
-                         multilingual="mBERT").get(setting, "PIXEL")
+            words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
+                     "bases 1": "RoBERTa-base", "english": "BERT-Large",
+                     "multilingual": "mBERT"}.get(setting, "PIXEL")
             assert ("PIXEL" if key[0] == "pixel" else words) in said
             continue
         if expected is None or key == ("lensing", "ranker"): continue # a rule of the paper; none by the sum
@@ -233,11 +283,13 @@ def test_constants():
     from sentnb.evaluation import retrieval
     from sentnb.evaluation.bitext import mine
     from sentnb.recipes.sources import SOURCES
-    from sentnb.training import AMI, InfoNCE, Momentum, SimCSE
+    from sentnb.training import AMI, InfoNCE, Momentum, PictureSupCon, SimCSE
     said = rows()
     def default(function, name): return inspect.signature(function).parameters[name].default
     for key, value in {("pixel", "temperature tau"): InfoNCE().temperature,
                        ("micse", "temperature tau"): SimCSE().temperature,
+                       ("nonling", "temperature tau, text losses"): SimCSE().temperature,
+                       ("nonling", "temperature tau, SupCon image loss"): PictureSupCon.temperature,
                        ("micse", "momentum factor"): Momentum().decay,
                        ("micse", "dropout"): Momentum().dropout,
                        ("micse", "sampled attention pairs"): AMI().samples,

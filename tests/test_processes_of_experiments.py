@@ -27,7 +27,7 @@ CUT = {
                                      pool=4_500),
     "08_micse_attention": STILL | dict(seeds=1, steps=3, held_out=20, parsed=100, tree_pairs=20, pairs=20,
                                        redraws=5, fitted=5, sentences=300, weights=[2.5e-3]),
-    "09_visualcse": dict(seeds=1, steps=3, pairs=20, sentences=200),
+    "09_visualcse": dict(seeds=1, steps=[4], look_every=2, pairs=20, sentences=200),
     "13_lensing": dict(base_steps=4, trials=2, search_steps=2, steps=3, nli_steps=3, look_every=2, pairs=20,
                        sizes=[50, 100, 200], permutations=20),
     "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),

@@ -101,6 +101,8 @@ MODELS: dict[str, Published] = {
 # %% ../../nbs/api/2_encoders/2_checkpoints.ipynb #e8360315
 MODELS["google-bert/bert-large-uncased"] = Published(
     "6da4b6a26a1877e173fca3225479512db81a5e5b", "Apache-2.0", 1_340_000_000)
+MODELS["google/vit-base-patch16-224"] = Published(
+    "3f49326eb077187dfe1c2a2bb15fbd74e6ab91e3", "Apache-2.0", 346_000_000, file="model.safetensors")
 
 def hub_revision(
     name: str, # "<org>/<name>"
