@@ -32,7 +32,7 @@ from ..losses.reconstruction import masked_token_loss
 VARIANTS = ("concatenated", "skip", "averaged")
 
 class Projections(nn.Module):
-    "What a conditional model has beside encoder and head: N vectors of one (CMLM, section 2)."
+    "What stands beside encoder and head: N vectors of one (CMLM, the equation of section 2)."
     def __init__(self,
         width: int, # d
         count: int=15, # N; the first is the identity
