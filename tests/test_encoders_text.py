@@ -37,9 +37,10 @@ def test_pooling_is_what_it_says(tokenizer, pooling):
         vectors = encoder(ids, mask)
         out = encoder.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
     embedding, first, last = (layer.double() for layer in out.hidden_states)
-    states = dict(mean=last, cls=last, first_last=(first + last)/2, embedding_last=(embedding + last)/2)
-    rows = zip(states[pooling], mask.sum(1).tolist())
-    expected = torch.stack([row[0] if pooling == "cls" else row[:n].mean(0) for row, n in rows])
+    states = dict(first_last=(first + last)/2, embedding_last=(embedding + last)/2).get(pooling, last)
+    rows = [row[:n] for row, n in zip(states, mask.sum(1).tolist())]
+    ways = dict(cls=lambda row: row[0], max=lambda row: row.max(0).values)
+    expected = torch.stack([ways.get(pooling, lambda row: row.mean(0))(row) for row in rows])
     torch.testing.assert_close(vectors.double(), expected, atol=1e-6, rtol=1e-5)
 
 
@@ -130,7 +131,7 @@ def test_positions_of_roberta_start_behind_the_padding(tokenizer):
 
 def test_what_does_not_belong_together_is_refused(tokenizer):
     encoder = tiny(tokenizer)
-    with pytest.raises(ValueError, match="pooling='max'"): TextEncoder(encoder.model, tokenizer, "max")
+    with pytest.raises(ValueError, match="pooling='middle'"): TextEncoder(encoder.model, tokenizer, "middle")
     with pytest.raises(ValueError, match="long='scroll'"):
         TextEncoder(encoder.model, tokenizer, long="scroll")
     with pytest.raises(ValueError, match="do not belong together"):
@@ -252,7 +253,7 @@ def _edit(path, **changes): path.write_text(json.dumps(json.loads(path.read_text
     (lambda f: _edit(f/"config.json", num_hidden_layers=3), ValueError,
      "are missing or of another shape, the first encoder.layer.2"),
     (lambda f: _edit(f/"config.json", vocab_size=151), ValueError, "does not fit"),
-    (lambda f: _edit(f/"sentnb.json", pooling="max"), ValueError, "pooling='max'"),
+    (lambda f: _edit(f/"sentnb.json", pooling="middle"), ValueError, "pooling='middle'"),
     (lambda f: (f/"sentnb.json").write_text("["), ValueError, "sentnb.json is not JSON"),
     (lambda f: (f/"model.safetensors").unlink(), FileNotFoundError, "no model.safetensors"),
     (lambda f: (f/"model.safetensors").write_bytes((f/"model.safetensors").read_bytes()[:1000]), ValueError,

@@ -12,4 +12,5 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__, base=["TextsCut"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
     static=["StaticEncoder"], ngrams=["CharacterNgrams"], features=["FeatureStore"],
     lens=["Lens", "LensConfig"], words=["WordTeacher"], multimodal=["PatchInput"],
+    conditional=["ConditionalMaskedLanguageModel"],
     text=["TextEncoder", "MaskedLanguageModel", "small_text_encoder", "train_wordpiece"])

@@ -29,7 +29,7 @@ def additive_margin_softmax(
 ) -> Tensor: # scalar, the sum of both directions; float32, or float64 where an argument is
     """Cross-entropy of finding each sentence's translation in the batch, which has to win by a margin.
 
-    The loss of CMLM's bitext retrieval, after Yang et al. 2019. Without a margin and at scale
+    CMLM, the equation of section 4.2, after Yang et al. 2019. Without a margin and at scale
     1/tau it is twice the symmetric `info_nce`. With `gathered` as there. Errors as `losses.checks.vectors`.
 
     >>> loss = additive_margin_softmax(encoder(*english), encoder(*german))"""

@@ -7,7 +7,8 @@ __all__ = ['Draws', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'Im
            'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse', 'Momentum',
            'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'fit',
            'learning_rate_at', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon',
-           'AdditiveMargin', 'MaxHinge', 'SumHinge', 'Entailment', 'Rows', 'TaughtWords', 'PictureSupCon']
+           'AdditiveMargin', 'MaxHinge', 'SumHinge', 'Entailment', 'Rows', 'TaughtWords', 'PictureSupCon',
+           'ConditionalMasked']
 
 # %% ../../nbs/api/3_training/0_training.ipynb #0074c451
 from .views import Draws, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
@@ -23,6 +24,7 @@ from .bitext import AdditiveMargin, MaxHinge, SumHinge, Entailment
 from ..rows import Rows
 from .taught import TaughtWords
 from .pictures import PictureSupCon
+from .conditional import ConditionalMasked
 
 _all_ = [
     "Draws", "View", "Pairs", "Same", "Single", "Spans", "Perturbed", "ImageViews",
@@ -30,4 +32,5 @@ _all_ = [
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
     "SCD", "Stage", "Task", "epochs", "batch_indices", "fit", "learning_rate_at", "Branch", "TimeIsUp",
     "average_weights", "CosineRegression", "CoSENT", "SupCon",
-    "AdditiveMargin", "MaxHinge", "SumHinge", "Entailment", "Rows", "TaughtWords", "PictureSupCon"]
+    "AdditiveMargin", "MaxHinge", "SumHinge", "Entailment", "Rows", "TaughtWords", "PictureSupCon",
+    "ConditionalMasked"]

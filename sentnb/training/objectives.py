@@ -161,16 +161,25 @@ class TextObjective(Objective):
         "What the encoder is given to read."
         return texts
 
-    def batch(self, examples: Sequence[Any], draws: Draws, encoder: Any, max_length: int|None) -> Batch:
-        "All first texts, then all second ones."
-        tuples = []
+    def rows(self,
+        examples: Sequence[Any],
+        draws: Draws, # draws[k] is of examples[k]
+        encoder: Any,
+    ) -> list[tuple[str, ...]]: # a tuple an example
+        "What is read of each example. ValueError names the one that has no such views."
+        rows = []
         for index, example, rng in zip(draws.indices, examples, draws, strict=True):
             try: texts = self.view.texts(example, rng)
             except ValueError as error: raise ValueError(f"examples[{index}]: {error}") from error
-            tuples.append(self.texts(texts, rng, encoder))
-        texts = [text for column in zip(*tuples, strict=True) for text in column]
+            rows.append(self.texts(texts, rng, encoder))
+        return rows
+
+    def batch(self, examples: Sequence[Any], draws: Draws, encoder: Any, max_length: int|None) -> Batch:
+        "All first texts, then all second ones."
+        columns = [*zip(*self.rows(examples, draws, encoder), strict=True)]
+        texts = [text for column in columns for text in column]
         tensors = self.view.tensors(encoder.collate(texts, max_length), draws)
-        return Batch(tensors, texts, len(tuples[0]), getattr(encoder, "lengths_on_host", ()))
+        return Batch(tensors, texts, len(columns), getattr(encoder, "lengths_on_host", ()))
 
 # %% ../../nbs/api/3_training/2_objectives.ipynb #41b6d8c3
 def check_length(

@@ -27,12 +27,12 @@ from ..base import (
     CPU_ROWS, SentenceEncoder, each_text, evaluating, length_chunks, note_cut, reading, set_dropout)
 from ..checkpoints import Pushable
 from .attention import attending, forward_with_maps
-from .batches import by_length, count_longer, cut_in_words, padded
+from .batches import by_length, count_longer, cut_in_words, padded, pooled
 from .checkpoint import load_checkpoint, save_checkpoint
 from .wordpiece import without_surrogates
 
 # %% ../../../nbs/api/2_encoders/6_text/5_encoder.ipynb #87ee9ccf
-POOLINGS = ("mean", "cls", "first_last", "embedding_last")
+POOLINGS = ("mean", "cls", "max", "first_last", "embedding_last")
 
 def _positions(model: nn.Module) -> int|None:
     "How many tokens the model has places for; RoBERTa's kind loses those up to the padding's own."
@@ -212,10 +212,9 @@ def pool(self: TextEncoder,
     mask: torch.Tensor, # bool [n, s]
     head: str="drop", # "drop" or "keep" the training head
 ) -> torch.Tensor: # [n, d], not normalised
-    "The masked mean over all tokens (or the first one), behind the head where it is kept."
+    "One vector of all tokens of a row, behind the head where it is kept."
     if head not in ("drop", "keep"): raise ValueError(f"head={head!r}: expected 'drop' or 'keep'")
-    weight = mask[..., None].to(states.dtype)
-    vectors = states[:, 0] if self.pooling == "cls" else (states*weight).sum(1)/weight.sum(1)
+    vectors = pooled(states, mask, self.pooling)
     if head == "drop": return vectors
     if self.head is None: raise ValueError("head='keep': this encoder has no training head; use head='drop'")
     return torch.tanh(self.head(vectors))

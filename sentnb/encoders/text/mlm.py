@@ -7,8 +7,9 @@ __all__ = ['MaskedLanguageModel']
 
 # %% ../../../nbs/api/2_encoders/6_text/6_mlm.ipynb #7ba01dbf
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from fastcore.basics import patch
@@ -191,13 +192,16 @@ def fill(self: MaskedLanguageModel,
 def save_pretrained(self: MaskedLanguageModel,
     folder: str|Path, # as TextEncoder.save_pretrained
     half: bool=False, # store the weights as bfloat16
+    beside: Mapping[str, torch.Tensor]|None=None, # of a model around it, under names that these do not know
+    **notes: Any, # of that model, for sentnb.json
 ) -> Path: # the folder
     "Write a folder that `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel` read."
     parts = {self._prefix: self.encoder.model, self._name: self.decoder}
     state = {f"{part}.{name}": weight
              for part, module in parts.items() for name, weight in module.state_dict().items()}
     masking = dict(mask_ratio=self.mask_ratio, mask_share=self.mask_share, random_share=self.random_share)
-    return save_encoder(self.encoder, folder, state, self._architecture, half, **masking)
+    state |= beside or {}
+    return save_encoder(self.encoder, folder, state, self._architecture, half, **masking, **notes)
 
 @patch(cls_method=True)
 def from_pretrained(cls: MaskedLanguageModel,
