@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from siamese_runs import TEXTS, TOKENIZER, text
 from tiny_text import tiny_roberta
 from training_runs import PAIRS, Death, as_rank, both_finish, finish, kept, plain_descent, quick, same, start
-from transformers import AutoModelForMaskedLM, DebertaConfig, DebertaModel, RemBertConfig, RemBertModel
+from transformers import (
+    AutoModelForMaskedLM, BertModel, DebertaConfig, DebertaModel, RemBertConfig, RemBertModel)
 
 from sentnb.encoders import ConditionalMaskedLanguageModel, MaskedLanguageModel, TextEncoder
 from sentnb.encoders.adapters import sentence_transformer
@@ -318,7 +319,15 @@ def without_positions(): # it looks at distances
         intermediate_size=64, max_position_embeddings=24, position_biased_input=False))
 
 
+class TokensAlone(BertModel):
+    def forward(self, input_ids, attention_mask): return super().forward(input_ids, attention_mask)
+
+
+def without_vectors(): return TokensAlone(text().config, add_pooling_layer=False)
+
+
 @pytest.mark.parametrize("make, message", [
+    (without_vectors, "TokensAlone takes no inputs_embeds and no position_ids"),
     (narrow, "tokens have 16 dimensions, the vectors of sentences 32"),
     (without_positions, "DebertaModel has no embeddings of positions")])
 def test_a_model_that_cannot_read_vectors_is_refused(make, message):

@@ -6,10 +6,9 @@
 __all__ = ['VARIANTS', 'MASK_RATIO', 'Projections', 'ConditionalMaskedLanguageModel']
 
 # %% ../../nbs/api/2_encoders/15_conditional.ipynb #17cbd125
+import inspect, random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-import inspect, random
 
 import numpy as np
 import torch
