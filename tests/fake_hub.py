@@ -224,6 +224,19 @@ def tatoeba(folder, name):
     readme(folder, **configs)
 
 
+@holds("mteb/bucc-bitext-mining")
+def bucc(folder, name):
+    "One row a language: both lists whole, and the places of the pairs, counted from 1."
+    configs = {}
+    for language in ("de", "fr", "ru", "zh"):
+        pairs = world().parallel(language, "en", "test", n=30)
+        foreign, english = [a for a, _ in pairs[:20]], [b for _, b in pairs[:10] + pairs[20:]]
+        row = dict(sentence1=foreign, sentence2=english, gold=[[i, i] for i in range(1, 11)])
+        parquet(folder/f"{language}-en"/"test.parquet", [row])
+        configs[f"{language}-en"] = dict(test=f"{language}-en/test.parquet")
+    readme(folder, **configs)
+
+
 def _tokenizer(folder):
     from sentnb.encoders.text import train_wordpiece
     tokenizer = train_wordpiece(english(400), 400)

@@ -11,7 +11,7 @@ from test_paper_profile import ROOT, table_of
 
 PIXEL = ("03_alignment", "04_language_models", "05_leapfrog", "06_retrieval")
 MICSE = ("07_micse_lowshot", "08_micse_attention")
-LENSING = "13_lensing"
+LENSING, MINING = "13_lensing", "14_mining"
 
 SEARCHED = {row: f"a range, which test_search_ranges compares: {row}" for row in
             ("batch", "dropout", "gating", "margin")}
@@ -102,21 +102,25 @@ USED = {
     ("micse", "slices in Figure 8"): [("08_micse_attention", "slices", (3, 4))],
     ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")],
     ("lensing", "base models"): [(LENSING, "english", "google-bert/bert-large-uncased"),
-                                 (LENSING, "multilingual", "google-bert/bert-base-multilingual-cased")],
+                                 (LENSING, "multilingual", "google-bert/bert-base-multilingual-cased"),
+                                 (MINING, "base", "google-bert/bert-base-multilingual-cased")],
     ("lensing", "reduction"): "encoders.lens: the maximum over time, and MeanPool",
     ("lensing", "non-linearity"): "encoders.lens",
     ("lensing", "number of convolution layers M"): "the paper does not state it; LensConfig's default",
-    ("lensing", "sentence dimension"): [(LENSING, "width", 1024), (LENSING, "wide", 4096)],
+    ("lensing", "sentence dimension"): [(name, row, width) for name in (LENSING, MINING)
+                                        for row, width in (("width", 1024), ("wide", 4096))],
     ("lensing", "Batch size (random search range)"): SEARCHED["batch"],
     ("lensing", "Warmup steps (random search range)"): "1k to 16k, test_search_ranges",
     ("lensing", "Embedding dropout rate (random search range)"): SEARCHED["dropout"],
     ("lensing", "Gating layer size (random search range)"): SEARCHED["gating"],
-    ("lensing", "Hidden layer size (Classifier) (random search range)"): [(LENSING, "hidden", 512)],
+    ("lensing", "Hidden layer size (Classifier) (random search range)"): [
+        (name, "hidden", 512) for name in (LENSING, MINING)],
     ("lensing", "Margin (Ranker) (random search range)"): SEARCHED["margin"],
     ("lensing", "values chosen by the search"): "the paper does not state them; chosen by each run",
     ("lensing", "number of random search trials"): "the paper does not state it",
     ("lensing", "optimizer"): "AdamW without decay of weights; its schedule falls in a line",
-    ("lensing", "initial learning rate"): [(LENSING, row, None) for row in ("lr", "sums_lr", "nli_lr")],
+    ("lensing", "initial learning rate"): [(name, row, None) for name in (LENSING, MINING)
+                                           for row in ("lr", "sums_lr", "nli_lr")],
     ("lensing", "parallel data sizes N"): "10k, 100k and 1M of TED talks; not 10M, nor 100M",
     ("lensing", "epochs, 100M"): "not run",
     ("lensing", "model selection, translation"): "matching error on held-out translations",
@@ -124,11 +128,11 @@ USED = {
     ("lensing", "NLI data"): "gowitheflow/allnli-sup, made of both",
     ("lensing", "translation data"): "TED talks: OPUS is not declared",
     ("lensing", "classifier"): "training.bitext.relation and Entailment",
-    ("lensing", "ranker"): [(LENSING, "sums", 0.)],
+    ("lensing", "ranker"): [(name, "sums", 0.) for name in (LENSING, MINING)],
     ("lensing", "hardware"): "of the authors",
     ("lensing", "retrieval"): "bitext.tatoeba, and by_cosine of 13",
     ("lensing", "binary threshold"): "binary_vectors' default; test_constants",
-    ("lensing", "nearest neighbours k"): "bitext.mine's default; test_constants",
+    ("lensing", "nearest neighbours k"): [(MINING, "neighbours", 4)],
     ("lensing", "margin function"): "bitext.mine's default",
     ("lensing", "mining threshold"): "bitext.best_threshold",
     ("lensing", "language vector"): "language_vectors of 13",
@@ -216,9 +220,9 @@ def test_the_paper_column_says_the_same(key):
         if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch stands there
         if isinstance(expected, str):
             words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
-                     "bases 1": "RoBERTa-base", "english": "BERT-Large",
-                     "multilingual": "mBERT"}.get(setting, "PIXEL")
-            assert ("PIXEL" if key[0] == "pixel" else words) in said
+                     "bases 1": "RoBERTa-base"}.get(setting, "PIXEL")
+            words = dict(pixel="PIXEL", lensing="BERT").get(key[0], words)
+            assert words in said
             continue
         if expected is None or key == ("lensing", "ranker"): continue # a rule of the paper; none by the sum
         if setting == "known": expected = 100*expected
@@ -236,7 +240,8 @@ def test_search_ranges():
     assert space.keys() == names.keys()
     for name, row in names.items():
         thousands = 1000 if name == "warmup" else 1
-        assert space[name] == [thousands*number for number in numbers_in(said[row])]
+        searched = [thousands*number for number in numbers_in(said[row])]
+        assert space[name] == searched and of_paper(MINING, name) in searched
 
 
 def spaces_of(path):

@@ -30,6 +30,7 @@ CUT = {
     "09_visualcse": dict(seeds=1, steps=[4], look_every=2, pairs=20, sentences=200),
     "13_lensing": dict(base_steps=4, trials=2, search_steps=2, steps=3, nli_steps=3, look_every=2, pairs=20,
                        sizes=[50, 100, 200], permutations=20),
+    "14_mining": dict(steps=3, nli_steps=3, translations=100, nli=60, pairs=20, others=60),
     "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),
     "20_pretrain": dict(texts=300, steps=3, pilot_steps=2, align_steps=2, piece_steps=2, dev_texts=30,
                         redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),

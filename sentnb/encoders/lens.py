@@ -56,7 +56,7 @@ def _highest(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor: # of each fea
     return x.masked_fill(~mask[..., None], -torch.inf).amax(1)
 
 class Simple(nn.Module):
-    "The maximum over time of ReLU(W E + b) (section 3)."
+    "The maximum over time of ReLU(W E + b) (Lensing, the equation of section 3)."
     def __init__(self,
         d: int, # of the states
         width: int=1024, # of the vector
@@ -87,7 +87,7 @@ class _Stack(nn.Module):
         return start, x
 
 class GatedConv(nn.Module):
-    "An encoder gated by a controller, both of convolutions (Equations 1 to 4)."
+    "An encoder gated by a controller, both of convolutions (Lensing, Equations 1 to 4)."
     def __init__(self,
         d: int, # of the states
         width: int=1024, # of the vector

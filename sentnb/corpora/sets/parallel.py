@@ -53,6 +53,11 @@ declare("parallel/bucc2018_zh-en_dev", "bitext mining: two lists of sentences an
         "unknown", "Zweigenbaum et al. 2018", "https://comparable.limsi.fr/bucc2018",
         splits=("dev",), columns={"zh": ("id", "text"), "en": ("id", "text"), "gold": ("zh_id", "en_id")},
         configs=("zh", "en", "gold"), test=(Tested("BUCC", ("text",), ("dev",), ("zh", "en"), place=6),))
+declare("mteb/bucc-bitext-mining", "BUCC 2018, the training part: two lists and gold pairs; a language a row",
+        "unknown", "Zweigenbaum et al. 2018", "https://comparable.limsi.fr/bucc2018",
+        splits=("test",), columns=("sentence1", "sentence2", "gold"),
+        configs=("de-en", "fr-en", "ru-en", "zh-en"),
+        hub_id="mteb/bucc-bitext-mining", revision="d51519689f32196a32af33b075a01d0e7c51e252")
 
 # %% ../../../nbs/api/1_corpora/2_sets/3_parallel.ipynb #589b1db7
 _captions = {l: tuple(f"{l}{i}" for i in range(1, 6)) for l in ("en", "de")}
