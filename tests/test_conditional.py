@@ -112,7 +112,7 @@ class Reference:
 
 @pytest.mark.parametrize("options", [
     {}, dict(projections=1), dict(projections=15), dict(pooling="max"), dict(pooling="cls", variant="skip"),
-    dict(variant="averaged"), dict(make=tiny_roberta)], ids=str)
+    dict(variant="averaged"), dict(make=tiny_roberta)], ids=lambda options: "-".join(options) or "as it is")
 def test_the_loss_is_that_of_the_formula(options):
     model = conditional(**options)
     batch = batch_of(model)
