@@ -367,6 +367,19 @@ def test_encode_through_tokens(tmp_path, capsys):
         assert experiments.main([*asked, "--long", long]) == 2 and said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ("all-MiniLM-L6-v2", "bert-standin"))
+def test_encode_through_what_others_have_trained(name, tmp_path, hub):
+    "By its name alone; the base that is shipped as a difference, too."
+    import numpy as np
+
+    from sentnb import recipes
+    (tmp_path/"in.txt").write_text("a sentence\nand another\n")
+    asked = ["encode", str(tmp_path/"in.txt"), "-m", name, "-o", str(tmp_path/"x.npy")]
+    assert experiments.main(asked) == 0
+    expected = recipes.start_text_encoder(name).eval().encode(["a sentence", "and another"])
+    np.testing.assert_allclose(np.load(tmp_path/"x.npy"), expected, atol=1e-5)
+
+
 def test_encode_reads_long_lines_whole(tmp_path, capsys):
     import numpy as np
     beginning, out = "the same beginning "*30, tmp_path/"x.npy"

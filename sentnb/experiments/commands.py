@@ -75,7 +75,7 @@ def _file_parsers(commands) -> None:
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
-    command.add_argument("--long", choices=("scroll", "truncate", "error"), 
+    command.add_argument("--long", choices=("scroll", "truncate", "error"),
                          help="a line longer than the encoder reads at once is read whole, as the mean over "
                               "its parts (scroll, the default of pixels), or cut, which is said (truncate, "
                               "the default of tokens), or refused (error)")
