@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("SENTNB_ROOT", str(ROOT))
 # `make test` runs two files at once: threads that wait by spinning would starve the other's
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ: os.environ.setdefault("OMP_NUM_THREADS", "1") # one each
 
 
 @pytest.fixture(scope="session")

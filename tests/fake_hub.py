@@ -122,12 +122,12 @@ def two_shards(folder, name):
 
 @holds("gowitheflow/allnli-sup")
 def saved_to_disk(folder, name):
-    "Pairs of all three classes, and a row without a class."
+    "Of each premise a pair of all three classes."
     kinds = "entailment", "neutral", "contradiction"
-    triples = world().nli("en", n=300)
-    rows = [dict(sentence1=premise, sentence2=(follows, other, contradicts)[i % 3], label=kinds[i % 3])
-            for i, ((premise, follows, contradicts), (other, *_))
-            in enumerate(zip(triples, triples[1:] + triples[:1]))]
+    triples = world().nli("en", n=100)
+    rows = [dict(sentence1=premise, sentence2=text, label=kind)
+            for (premise, follows, contradicts), (other, *_) in zip(triples, triples[1:] + triples[:1])
+            for text, kind in zip((follows, other, contradicts), kinds)]
     table = pyarrow.Table.from_pylist(rows)
     file = folder/"data-00000-of-00001.arrow"
     with pyarrow.ipc.new_stream(file, table.schema) as stream: stream.write_table(table)
@@ -224,6 +224,79 @@ def tatoeba(folder, name):
     readme(folder, **configs)
 
 
+def _with_names(path, rows, names):
+    "Numbers of classes, whose names stand in the file."
+    import datasets
+    columns = {name: datasets.Value("string") for name in rows[0]}
+    features = datasets.Features(columns | dict(label=datasets.ClassLabel(names=names)))
+    table = datasets.Dataset.from_list(rows, features)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_parquet(path)
+
+
+@holds("facebook/xnli")
+def inference_in_languages(folder, name):
+    "Three parts; of a row the same pair in each language."
+    kinds, configs = ("entailment", "neutral", "contradiction"), {}
+    told = {(known, part): world().nli(known, part, n=60) for known in ("en", "de")
+            for part in ("train", "dev", "test")} # what is asked for waits for it
+    for i, language in enumerate("ar bg de el en es fr hi ru sw th tr ur vi zh".split()):
+        for split, part in (("train", "train"), ("validation", "dev"), ("test", "test")):
+            triples = told["en" if i % 2 else "de", part]
+            rows = [dict(premise=premise, label=k % 3,
+                         hypothesis=(follows, triples[k - 1][1], contradicts)[k % 3])
+                    for k, (premise, follows, contradicts) in enumerate(triples)]
+            _with_names(folder/language/f"{split}-00000-of-00001.parquet", rows, kinds)
+        configs[language] = {split: f"{language}/{split}-*" for split in ("train", "validation", "test")}
+    readme(folder, **configs)
+
+
+@holds("google-research-datasets/paws-x")
+def paraphrases_in_languages(folder, name):
+    configs, chosen = {}, ("en", "de", "es", "fr", "ja", "ko", "zh")
+    told = world().parallel_many(LANGUAGES[:7], 40, "test")
+    for i, language in enumerate(chosen):
+        texts = [row[language if language in row else LANGUAGES[i]] for row in told]
+        rows = [dict(id=str(k + 1), sentence1=text, sentence2=texts[k - 1], label=k % 2)
+                for k, text in enumerate(texts)]
+        for split in ("validation", "test"):
+            _with_names(folder/language/f"{split}-00000-of-00001.parquet", rows, ["0", "1"])
+        configs[language] = {split: f"{language}/{split}-*" for split in ("validation", "test")}
+    readme(folder, **configs)
+
+
+@holds("mteb/amazon_reviews_multi")
+def reviews(folder, name):
+    "In the order of their stars."
+    configs = {}
+    for language in ("de", "en", "es", "fr", "ja", "zh"):
+        for split, part in (("train", "train"), ("validation", "dev"), ("test", "test")):
+            texts = world().sentences(language if language in LANGUAGES else "it", 60, part)
+            rows = [dict(id=f"{language}_{i}", text=text, label=i//12, label_text=str(i//12))
+                    for i, text in enumerate(texts)]
+            json_lines(folder/language/f"{split}.jsonl", rows)
+        configs[language] = {split: f"{language}/{split}.jsonl" for split in ("train", "validation", "test")}
+    readme(folder, **configs)
+
+
+@holds("allenai/c4")
+def pages_of_the_web(folder, name):
+    "C4, the first two of its files, and mC4, of each language many: compressed lines, which end paragraphs."
+    texts = world().documents("en", n=300)
+    for k in range(2):
+        rows = [dict(text=f"{a}\n{b}", timestamp="2019-04-25T12:57:54Z", url="https://example.org")
+                for a, b in zip(texts[k::4], texts[k + 2::4])]
+        json_lines(folder/"en"/f"c4-train.{k:05d}-of-01024.json.gz", rows)
+    others = "af ar bg bn el et eu fa fi iw hi hu id ja jv ka kk ko ml mr sw ta te th fil tr ur vi".split()
+    for i, language in enumerate((*LANGUAGES, *others)):
+        texts = world().documents(language if language in LANGUAGES else LANGUAGES[i % 9], n=20)
+        rows = [dict(text=text, timestamp="2019-04-25T12:57:54Z", url=f"https://example.org/{i}")
+                for text in texts]
+        for shard in range(2):
+            file = f"c4-{language}.tfrecord-{shard:05d}-of-00002.json.gz"
+            json_lines(folder/"multilingual"/file, rows[shard::2])
+
+
 @holds("mteb/bucc-bitext-mining")
 def bucc(folder, name):
     "One row a language: both lists whole, and the places of the pairs, counted from 1."
@@ -257,6 +330,23 @@ def bert(folder, name):
     def renamed(key): return functools.reduce(lambda key, new: key.replace(new, old[new]), old, key)
     weights = {renamed(key): value for key, value in weights.items()}
     save_file(weights, folder/"model.safetensors", dict(format="pt"))
+
+
+@holds("sentence-transformers/use-cmlm-multilingual", kind="models")
+def sentence_transformer(folder, name):
+    "As sentence-transformers lays one out: a bare BERT, a mean of its states, unit length."
+    from transformers import BertConfig, BertModel
+    BertModel(BertConfig(vocab_size=len(_tokenizer(folder)), **TEXT)).save_pretrained(folder)
+    kinds = dict(zip(("", "1_Pooling", "2_Normalize"), ("Transformer", "Pooling", "Normalize")))
+    modules = [dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}")
+               for i, (path, kind) in enumerate(kinds.items())]
+    pooling = {f"pooling_mode_{mode}": mode == "mean_tokens" for mode in
+               ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")}
+    contents = {"modules.json": modules,
+                "sentence_bert_config.json": dict(max_seq_length=256, do_lower_case=False),
+                "1_Pooling/config.json": dict(word_embedding_dimension=TEXT["hidden_size"]) | pooling}
+    for path in ("1_Pooling", "2_Normalize"): (folder/path).mkdir()
+    for file, content in contents.items(): (folder/file).write_text(json.dumps(content), encoding="utf-8")
 
 
 @holds("FacebookAI/roberta-base", kind="models")
@@ -301,7 +391,8 @@ def public_file(name):
     if name.startswith("TREC"): lines = [f"{classes[i % 6]} {text}" for i, text in enumerate(texts)]
     elif name.startswith("SICK"):
         lines = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"]
-        lines += [f"{i}\t{a}\t{b}\t{1 + i % 5}\tNEUTRAL" for i, (a, b) in enumerate(both)]
+        kinds = ("NEUTRAL", "ENTAILMENT", "CONTRADICTION")
+        lines += [f"{i}\t{a}\t{b}\t{1 + i % 5}\t{kinds[i % 3]}" for i, (a, b) in enumerate(both)]
     elif name.startswith("msr"):
         lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         lines += [f"{i % 2}\t{i}\t{i}\t{a}\t{b}" for i, (a, b) in enumerate(both)]

@@ -346,3 +346,20 @@ def test_image_mixture_draws_each_of_the_four():
 ])
 def test_image_errors(call, says):
     with pytest.raises(ValueError, match=says): call()
+
+
+@given(PROSE, seeds, st.sampled_from([0, .2, .4, 1.]), st.integers(0, 3), st.integers(0, 3))
+@few
+def test_word_noise_counts_its_words(text, seed, deleted, inserted, swapped):
+    words, noisy = text.split(), augmenters.word_noise(text, rng(seed), deleted, inserted, swapped)
+    assert noisy == augmenters.word_noise(text, rng(seed), deleted, inserted, swapped)
+    if not words: return
+    left = max(1, len(words) - round(deleted*len(words)))
+    assert len(noisy.split()) == left + inserted and set(noisy.split()) <= set(words)
+    if not inserted: assert not Counter(noisy.split()) - Counter(words)
+    if not inserted and not swapped: assert is_subsequence(noisy.split(), words)
+
+
+def test_word_noise_moves_two_words_at_a_time():
+    changed = augmenters.word_noise(BIRDS, rng(), 0, 0, 1).split()
+    assert sum(a != b for a, b in zip(changed, BIRDS.split())) == 2

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from sentnb.corpora import script_code, script_of
 from sentnb.evaluation import bitext, nearest
 
 
@@ -210,3 +211,12 @@ def test_the_mirror_has_the_languages(hub):
     sources, targets, gold = bitext.bucc_data()
     assert (len(sources), len(targets), len(gold)) == (8624, 13589, 257)
     assert all(i in sources and j in targets for i, j in gold)
+
+
+def test_the_declared_scripts_are_those_of_the_test(hub):
+    named = {"Latin": "Latn", "Cyrillic": "Cyrl", "Arabic": "Arab", "Devanagari": "Deva", "Cjk": "Hani",
+             "Hebrew": "Hebr", "Armenian": "Armn", "Bengali": "Beng", "Ethiopic": "Ethi", "Georgian": "Geor",
+             "Greek": "Grek", "Hangul": "Hang", "Hiragana": "Jpan", "Khmer": "Khmr", "Malayalam": "Mlym",
+             "Tamil": "Taml", "Telugu": "Telu", "Thai": "Thai"}
+    for code, pairs in bitext.tatoeba_data().items():
+        assert script_code(code) == named[script_of([sentence for sentence, _ in pairs])], code

@@ -55,9 +55,9 @@ def test_it_loads_by_name_and_encodes(folder, monkeypatch):
 
 @each
 def test_it_scores_what_its_card_says(folder, hub):
-    "In three scripts, and a sentence encoder in a fourth language that it has learned."
+    "In two scripts, and a sentence encoder in a third language, that it has learned."
     from sentnb.evaluation import sts
-    languages = ["en", "ru", "zh"] + ["de"]*(folder in SENTENCE_ENCODERS)
+    languages = ["en", "zh"] + ["ru"]*(folder in SENTENCE_ENCODERS)
     card = [(column, float(row["value"]))
             for (table, column), row in scores(folder).items() if table.endswith("STS-B test")]
     for language, score in sts.multilingual(load(folder.name), languages=languages).items():
@@ -67,19 +67,15 @@ def test_it_scores_what_its_card_says(folder, hub):
 
 @pytest.mark.parametrize("folder", SENTENCE_ENCODERS, ids=lambda folder: folder.name)
 def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
-    "Of each table: an English test, a trained and an unseen language of Tatoeba, a perturbation, a probe."
+    "Of each table one: an unseen language of Tatoeba, a perturbation, a probe."
     from sentnb import corpora
-    from sentnb.evaluation import bitext, robustness, sts, transfer
+    from sentnb.evaluation import bitext, robustness, transfer
     encoder, card = load(folder.name), {place: float(row["value"]) for place, row in scores(folder).items()}
-    first, second, gold = corpora.sts_pairs("STS13")   # the shortest
-    of_2013 = 100*sts.spearman(sts.cosines(encoder, first, second), gold)
-    assert of_2013 == pytest.approx(card["STS test", "STS13"], abs=0.02)
-    for language, result in bitext.tatoeba(encoder, ["de", "swe"]).items(): # one sentence of 1000 is 0.1
+    for language, result in bitext.tatoeba(encoder, ["swe"]).items(): # one sentence of 1000 is 0.1
         assert 100*result["accuracy"] == pytest.approx(card["bitext", language], abs=0.3), language
     pairs = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2)
-    for kind in ("char_swap", "word_shuffle"):
-        change = pairs.effect(kind).change.value
-        assert change == pytest.approx(card["robustness, change", kind], abs=0.05), kind
+    change = pairs.effect("char_swap").change.value
+    assert change == pytest.approx(card["robustness, change", "char_swap"], abs=0.05)
     trec = 100*transfer.evaluate(encoder, "TREC")["accuracy"]   # one question of 500 is 0.2
     assert trec == pytest.approx(card["transfer", "TREC"], abs=0.5)
 

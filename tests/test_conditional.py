@@ -17,7 +17,8 @@ from transformers import (
 from sentnb.encoders import ConditionalMaskedLanguageModel, MaskedLanguageModel, TextEncoder
 from sentnb.encoders.adapters import sentence_transformer
 from sentnb.encoders.base import check_encoder
-from sentnb.encoders.conditional import MASK_RATIO, VARIANTS, Projections
+from sentnb.encoders.conditional import (
+    ATTENTION, BESIDE, MASK_RATIO, POOLED, VARIANTS, Projections)
 from sentnb.training import AdditiveMargin, ConditionalMasked, Draws, Masked, Pairs, Spans, Stage, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -305,6 +306,33 @@ def test_what_encodes_is_an_encoder_to_sentence_transformers(tmp_path):
     theirs = sentence_transformer(TextEncoder.from_pretrained(tmp_path/"m"))
     vectors = theirs.encode(LINES, normalize_embeddings=True)
     np.testing.assert_allclose(vectors, model.encode(LINES), atol=1e-6)
+
+
+def test_the_folder_itself_is_one_to_sentence_transformers(tmp_path):
+    "A plain encoder, pooled by the mean, as it reads any folder of transformers."
+    theirs = pytest.importorskip("sentence_transformers", reason="sentence-transformers is an extra")
+    model = conditional()
+    model.save_pretrained(tmp_path/"m")
+    vectors = theirs.SentenceTransformer(str(tmp_path/"m")).encode(LINES, normalize_embeddings=True)
+    np.testing.assert_allclose(vectors, model.encode(LINES), atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_reaches_what(variant):
+    "Of s1 the second sentence sees the projections, or they go around it."
+    first, second = LINES[1], f"{LINES[2]} {TOKENIZER.mask_token}"
+    model = conditional(variant)
+    labels, rows, table = model.looks(first, second)
+    m, n = (len(model.encoder.token_ids([text])[0]) for text in (first, second))
+    assert rows == [*range(m + 3 + n)] and len(labels) > len(rows) and labels[m:m + 3] == ["p1", "p2", "p3"]
+    assert table.shape == (len(rows), len(labels)) and not table[:, len(rows):].any(), "nobody sees padding"
+    assert (table[:m, :m] == ATTENTION).all() and not table[:m, m:].any() and not table[m + 3:, :m].any()
+    assert (table[m:m + 3, :m] == POOLED).all() and (table[m + 3:, m + 3:len(rows)] == ATTENTION).all()
+    around = table[m + 3:, m:m + 3]
+    if variant != "skip": assert (around == ATTENTION).all()
+    else:
+        masks = [label == TOKENIZER.mask_token for label in labels[m + 3:len(rows)]]
+        assert sum(masks) == 1 and around.any(1).tolist() == masks and around.max() == BESIDE
 
 
 def narrow(): # its tokens have fewer dimensions than its states

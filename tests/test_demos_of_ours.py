@@ -17,4 +17,4 @@ def test_demo(path, figures): check_demo(path, figures)
 
 
 def test_the_same_command_gives_the_same_numbers(figures, tmp_path):
-    check_again("25_taught", figures, tmp_path)
+    check_again("24_standins", figures, tmp_path)

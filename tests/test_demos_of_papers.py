@@ -17,4 +17,4 @@ def test_demo(path, figures): check_demo(path, figures)
 
 
 def test_the_same_command_gives_the_same_numbers(figures, tmp_path):
-    check_again("15_beyond", figures, tmp_path)
+    check_again("08_micse_attention", figures, tmp_path)

@@ -367,7 +367,7 @@ def test_encode_through_tokens(tmp_path, capsys):
         assert experiments.main([*asked, "--long", long]) == 2 and said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ("all-MiniLM-L6-v2", "bert-standin"))
+@pytest.mark.parametrize("name", ("all-MiniLM-L6-v2", "bert-standin", "mbert-standin"))
 def test_encode_through_what_others_have_trained(name, tmp_path, hub):
     "By its name alone; the base that is shipped as a difference, too."
     import numpy as np

@@ -1,5 +1,5 @@
-"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the four
-papers whose settings are compared: the same number, or why there is none."""
+"""The paper column of the tables of settings against data/paper/hyperparameters.csv, row by row of the five
+papers: the same number, or why there is none."""
 import ast
 import csv
 import inspect
@@ -15,15 +15,17 @@ LENSING, MINING = "13_lensing", "14_mining"
 
 SEARCHED = {row: f"a range, which test_search_ranges compares: {row}" for row in
             ("batch", "dropout", "gating", "margin")}
-VISUAL = "09_visualcse"   # "text_lr 0" is the first of that row
-SOUNDS, LARGE = "sounds are not run", "RoBERTa-large is not run"
-SUPERVISED = "the supervised setting is not run"
+VISUAL, AUDIO = "09_visualcse", "10_audiocse"   # "text_lr 0" is the first of that row
+BOTH = VISUAL, AUDIO
+LARGE = "RoBERTa-large is not run"
 
 # a row -> (notebook, setting, what the table has) each, or why no setting has it
 USED = {
     ("pixel", "base checkpoint"): [
-        (notebook, setting, "Team-PIXEL/pixel-base") for notebook, setting in zip(
-            PIXEL, ("base", "PIXEL", "start", "base"))],
+        ("03_alignment", "base", "Team-PIXEL/pixel-base"),
+        ("04_language_models", "PIXEL", "Team-PIXEL/pixel-base"),
+        ("05_leapfrog", "starts 0", "Team-PIXEL/pixel-base"),
+        ("06_retrieval", "base", "Team-PIXEL/pixel-base")],
     ("pixel", "text renderer"): "the only one there is: sentnb.renderer draws by PangoCairo",
     ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
     ("pixel", "learning rate, all other steps"): [
@@ -138,49 +140,99 @@ USED = {
     ("lensing", "language vector"): "language_vectors of 13",
     ("lensing", "language classifier"): [(LENSING, "known", .01)],
     ("lensing", "random seeds"): "the paper does not state them",
-    ("nonling", "base models"): [(VISUAL, "bases 0", "google-bert/bert-base-uncased"),
-                                 (VISUAL, "bases 1", "FacebookAI/roberta-base")],
+    ("nonling", "base models"): [(name, f"bases {place}", base) for name in BOTH for place, base in
+                                 enumerate(["google-bert/bert-base-uncased", "FacebookAI/roberta-base"])],
     ("nonling", "temperature tau, text losses"): "SimCSE's default; test_constants",
     ("nonling", "temperature tau, SupCon image loss"): "PictureSupCon's default; test_constants",
     ("nonling", "omega_image (loss weight)"): "not given; under Adam it does little: training.pictures",
-    ("nonling", "text batch sizes searched"): [(VISUAL, "text_batch", [64, 128])],
-    ("nonling", "text learning rates searched"): [(VISUAL, "text_lr", [3e-5, 2e-5])],
-    ("nonling", "image/audio batch size"): [(VISUAL, "image_batch", 48)],
+    ("nonling", "text batch sizes searched"): [(name, "text_batch", [64, 128]) for name in BOTH],
+    ("nonling", "text learning rates searched"): [(name, "text_lr", [3e-5, 2e-5]) for name in BOTH],
+    ("nonling", "image/audio batch size"): [(VISUAL, "image_batch", 48), (AUDIO, "sound_batch", 48)],
     ("nonling", "image/audio learning rates searched"): "the paper's choice is taken",
     ("nonling", "optimizer"): "training.loop's, AdamW",
-    ("nonling", "epochs"): [(VISUAL, "steps 0", 1_000_000//64), (VISUAL, "steps 1", 1_000_000//128)],
+    ("nonling", "epochs"): [(name, f"steps {place}", 1_000_000//batch) for name in BOTH
+                            for place, batch in enumerate([64, 128])],
     ("nonling", "model selection"): "the best on STS-B dev are kept: Stage(keep='best')",
-    ("nonling", "random seed"): [(VISUAL, "seeds", 5)],
-    ("nonling", "text data"): "SimCSE's file of a million; the supervised setting is not run",
+    ("nonling", "random seed"): [(name, "seeds", 5) for name in BOTH],
+    ("nonling", "text data"): "SimCSE's file of a million; triples of gowitheflow/allnli-sup, SNLI and MNLI",
     ("nonling", "image data"): "60 classes of Caltech-101: images of ImageNet may not be handed on",
     ("nonling", "image shape"): [(VISUAL, "image_size", 224)],
     ("nonling", "image augmentations"): "not stated; those of the released code, augmenters.photograph_view",
-    ("nonling", "audio data"): SOUNDS, ("nonling", "audio shape"): SOUNDS,
-    ("nonling", "audio augmentation"): SOUNDS,
-    ("nonling", "pooling"): "[CLS], as 09 reads its bases",
+    ("nonling", "audio data"): "spoken digits in 60 classes, and ESC-10: which of LibriSpeech is not said",
+    ("nonling", "audio shape"): [(AUDIO, "bands", 128)],   # of frames as many as the sounds in its place have
+    ("nonling", "audio augmentation"): "two draws of dropout: PictureSupCon(views='dropout')",
+    ("nonling", "pooling"): "[CLS], as 09 and 10 read their bases",
     ("nonling", "CIFAR images"): "drawn larger by corpora.image_set, as all",
     ("nonling", "hardware"): "of the authors", ("nonling", "software"): "of the authors",
-    ("nonling", "language models"): "other languages are not run",
-    ("nonling", "language training data"): "other languages are not run",
-    ("nonling", "language evaluation"): "other languages are not run",
-    ("nonling", "NLI subset equal to unsupervised VisualCSE"): SUPERVISED,
-    ("nonling", "noise levels"): SUPERVISED,
-    ("nonling", "retrieval database"): "retrieval of captions is not run",
-    ("nonling", "transfer classifier"): "transfer is not run",
-    ("nonling", "training time"): "of the authors"}
+    ("nonling", "language models"): "one multilingual BERT: no commit of these is declared",
+    ("nonling", "language training data"): "as many, of translated talks: language_sentences of 09",
+    ("nonling", "language evaluation"): "chosen on dev and measured on test, where the paper prints dev",
+    ("nonling", "NLI subset equal to unsupervised VisualCSE"): "one of the sizes of 09",
+    ("nonling", "noise levels"): "a range around the printed one: LEVELS of 09",
+    ("nonling", "retrieval database"): "captions of Multi30K, a part of Flickr30k's",
+    ("nonling", "transfer classifier"): "evaluation.transfer's",
+    ("nonling", "training time"): "91_speed times a step"}
 
-# Table C.1: text batch and rate, image batch and rate, of each base in turn
-OF_BASES = {"BERT-base": (64, 3e-5, 48, [1e-6]), "RoBERTa-base": (128, 2e-5, 48, [5e-7])}
-IN_TABLE = {"Text Bsz": "text_batch {}", "Text LR": "text_lr {}", "Img/Audio Bsz": "image_batch",
-            "Img/Audio LR": "image_lrs {}"}
-for place, (base, values) in enumerate(OF_BASES.items()):
-    for (row, setting), value in zip(IN_TABLE.items(), values):
-        USED["nonling", f"VisualCSE-{base}: {row}"] = [(VISUAL, setting.format(place), value)]
-    for row in IN_TABLE: USED["nonling", f"AudioCSE-{base}: {row}"] = SOUNDS
-    for kind in ("Visual", "Audio"): USED["nonling", f"{kind}CSE-{base}: GPU"] = "of the authors"
+# Table C.1: text batch and rate, of each base in turn; batch and rates of images and of sounds
+OF_BASES = {"BERT-base": (64, 3e-5, [1e-6], [2e-7]), "RoBERTa-base": (128, 2e-5, [5e-7], [2e-7])}
+IN_TABLE = "Text Bsz", "Text LR", "Img/Audio Bsz", "Img/Audio LR"
+for place, (base, (batch, text_lr, *second)) in enumerate(OF_BASES.items()):
+    for kind, notebook, word, lrs in zip(("Visual", "Audio"), BOTH, ("image", "sound"), second):
+        settings = {f"text_batch {place}": batch, f"text_lr {place}": text_lr, f"{word}_batch": 48,
+                    f"{word}_lrs {place}": lrs}
+        for row, (setting, value) in zip(IN_TABLE, settings.items()):
+            USED["nonling", f"{kind}CSE-{base}: {row}"] = [(notebook, setting, value)]
+        USED["nonling", f"{kind}CSE-{base}: GPU"] = "of the authors"
 for row in ("GPU", *IN_TABLE):
     for kind in ("Visual", "Audio"): USED["nonling", f"{kind}CSE-RoBERTa-large: {row}"] = LARGE
 
+CMLM, MANY = "11_cmlm", "12_cmlm_multilingual"
+BOTH_CMLM, OF_THE_AUTHORS = (CMLM, MANY), "of the authors"
+COUNTED = "test_many_languages"
+for row, entry in {
+        "English training data": "Common Crawl is out of reach: C4, which was made of it",
+        "data filter": "of the authors; C4 has its own",
+        "vocabulary, English": "that of the bases",
+        "share of swapped sentence order": "the paper's is missing in our text; ConditionalMasked's default",
+        "sequence length of each of the two sequences": [(name, "max_length", 256) for name in BOTH_CMLM],
+        "masked tokens in second sequence": [(CMLM, "masked", 80)],
+        "masked tokens tried": [(CMLM, "masks", [40, 60, 100])],
+        "masking procedure": "MaskedLanguageModel's",
+        "batch size": [(CMLM, "batch", 2048), (MANY, "batch", 2048), (MANY, "retrieval_batch", 2048)],
+        "batch size above 2048": "one batch is taken",
+        "training steps, English": [(CMLM, "steps", 1_000_000)],
+        "optimizer": "AdamW; there is no LAMB here, and 11_cmlm says so",
+        "learning rate and LAMB constants": "missing in our text; the rate is ours",
+        "warm-up": "a share of the steps; test_warm_up_of_cmlm",
+        "model sizes": "of the bases, BERT base and large",
+        "number of projections, English": [(CMLM, "projections", 15)],
+        "number of projections, multilingual": f"missing in our text; those of English, {COUNTED}",
+        "projection counts tried": "missing in our text; 11_cmlm says how it is read",
+        "projection network": "encoders.conditional.Projections",
+        "pooling": "the mean; Table 9 has the others",
+        "conditioning": "encoders.conditional",
+        "classifier on SentEval": "evaluation.transfer",
+        "runs averaged": [(CMLM, "runs", 5)],
+        "hardware and time": OF_THE_AUTHORS,
+        "NSP accuracy": "next sentences are not predicted here",
+        "languages, monolingual data": "English and the 36 of Tatoeba; mC4",
+        "vocabulary, multilingual": "that of mBERT",
+        "language smoothing exponent (vocabulary)": "that of mBERT",
+        "additive margin of bitext retrieval": "missing in our text; the margin is ours",
+        "weight of bitext retrieval loss": "missing in our text; the weight is ours",
+        "training steps, multilingual CMLM only": [(MANY, "cmlm_steps", 2_000_000)],
+        "training steps S1 and S3": [(MANY, "first_steps", 1_500_000), (MANY, "second_steps", 1_000_000)],
+        "training steps S2": f"of its two stages together, {COUNTED}",
+        "transformer, multilingual": [(MANY, "multilingual", "google-bert/bert-base-multilingual-cased")],
+        "learning rate and optimizer, multilingual": "AdamW; the rate is ours",
+        "number of steps per stage chosen on": "the paper's numbers are taken",
+        "bitext": "TED talks in nine languages; the paper's are not public",
+        "NLI finetuning": "facebook/xnli, whose train part is MNLI translated into 14 languages",
+        "XEVAL": "not public; probes on XNLI, which say that they are a stand-in",
+        "Amazon reviews split": [(MANY, "reviews", 6_000)],
+        "Tatoeba languages": f"lists, {COUNTED}",
+        "PCR components removed": "geometry.remove_principal_component"}.items():
+    USED["cmlm", row] = entry
 
 
 def rows():
@@ -189,10 +241,11 @@ def rows():
 
 
 def numbers_in(text):
-    "Those of '(1.0 * 10^3)', '3e-6', '1,000' and '12'."
+    "Those of '(1.0 * 10^3)', '3e-6', '1,000', '1.5 million' and '12'."
     found = []
-    for mantissa, exponent in re.findall(r"(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:\^(\d+))?", text):
-        value = float(mantissa.replace(",", ""))
+    parts = r"(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:\^(\d+))?( million)?"
+    for mantissa, exponent, million in re.findall(parts, text):
+        value = float(mantissa.replace(",", ""))*(1e6 if million else 1)
         found.append(value**int(exponent) if exponent else value)
     return found
 
@@ -205,7 +258,7 @@ def of_paper(notebook, setting):
 
 
 def test_every_row_is_used_or_told():
-    wanted = {key for key in rows() if key[0] in ("pixel", "micse", "lensing", "nonling")}
+    wanted = {key for key in rows() if key[0] in ("pixel", "cmlm", "micse", "lensing", "nonling")}
     assert set(USED) == wanted
 
 
@@ -217,10 +270,10 @@ def test_the_paper_column_says_the_same(key):
     said = rows()[key]
     for notebook, setting, expected in CHECKED[key]:
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
-        if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch stands there
+        if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch, or "1 million"
         if isinstance(expected, str):
             words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
-                     "bases 1": "RoBERTa-base"}.get(setting, "PIXEL")
+                     "bases 1": "RoBERTa-base", "multilingual": "BERT base"}.get(setting, "PIXEL")
             words = dict(pixel="PIXEL", lensing="BERT").get(key[0], words)
             assert words in said
             continue
@@ -255,6 +308,7 @@ def spaces_of(path):
 
 def test_numbers_are_read():
     assert numbers_in("1 for 10^6, 3.0e-5; 384 (5k)") == [1, 1e6, 3e-5, 384, 5]
+    assert numbers_in("first 1.5 million, then 1,000") == [1.5e6, 1_000]
 
 
 def test_steps_are_one_epoch():
@@ -278,6 +332,26 @@ def test_warm_ups_are_the_scripts():
         of_scripts = dict(visual=(100, 1_300), topical=(5_050, 50_500), reasoning=(200, 2_600))
         for stage, (warm, steps) in of_scripts.items(): assert round(shares[stage]*steps) == warm
     assert of_paper("05_leapfrog", "warmup")["cross-lingual"] == pytest.approx(20_000/202_600, abs=.001)
+
+
+def test_warm_up_of_cmlm():
+    warm, = numbers_in(rows()["cmlm", "warm-up"])
+    assert warm == of_paper(CMLM, "warmup")*of_paper(CMLM, "steps") == 10_000
+    assert "1 million" in rows()["cmlm", "training steps, English"]
+
+
+def test_many_languages():
+    "What 12 has as lists, as shares, and of two stages together."
+    said = rows()
+    def read(setting): return of_paper(MANY, setting)
+    warm, = numbers_in(said["cmlm", "warm-up"])
+    assert warm == read("warmup")*read("cmlm_steps")
+    assert read("mask_ratio") == of_paper(CMLM, "masked")/256
+    assert read("projections") == of_paper(CMLM, "projections")
+    assert numbers_in(said["cmlm", "training steps S2"]) == [2*read("s2_steps")]
+    assert read("s1_steps") == read("first_steps") + read("second_steps")
+    assert numbers_in(said["cmlm", "Tatoeba languages"])[:2] == [len(read("searched")), len(read("removed"))]
+    assert set(read("languages")) == {"en", *read("searched")}
 
 
 def test_constants():

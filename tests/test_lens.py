@@ -120,3 +120,27 @@ def test_a_text_that_cannot_be_kept_is_named(base, tmp_path):
     with pytest.raises(TypeError, match="texts is one str"): store.add("a cat", show_progress=False)
     with pytest.raises(KeyError, match="'nothing' is not in the store"): Lens(store).encode(["nothing"])
     with pytest.raises(ValueError, match="both must be at least 1"): store.add(TEXTS, batch_size=0)
+
+
+def test_padding_costs_a_batch_nothing_and_changes_nothing(base):
+    "A batch is read in parts of similar length; in one part it gives the same vectors and gradients."
+    torch.manual_seed(1)
+    lens = Lens(base, LensConfig("gated", width=24, gating=8)).train()
+    states, mask = (tensor.clone() for tensor in token_states(base, TEXTS))
+    for kind in range(2):
+        lens.zero_grad()
+        vectors = lens._by_length(states, mask) if kind else lens.reduction(states, mask)
+        (vectors**2).sum().backward()
+        found = vectors.detach(), lens.reduction.out.weight.grad.clone()
+        if kind:
+            for one, other in zip(found, plain): torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+        plain = found
+
+
+def test_how_much_is_said_without_a_forward_pass(base, tmp_path, monkeypatch):
+    store = FeatureStore(base, tmp_path)
+    store.add(TEXTS, show_progress=False)
+    written = sum(array.nbytes for array, _ in store.shards)
+    def running(*tensors): raise AssertionError("the encoder ran")
+    monkeypatch.setattr(type(base), "hidden_states", running)
+    assert written <= store.size_of(TEXTS) <= written + 24*len(TEXTS)

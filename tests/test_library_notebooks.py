@@ -2,26 +2,19 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import nbformat
 import pytest
+from sentnb import experiments # noqa: F401, before the readers of notebooks: it makes them light
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = [path for path in sorted((ROOT/"nbs"/"api").rglob("*.ipynb"))
              if ".ipynb_checkpoints" not in path.parts] + sorted((ROOT/"nbs").glob("index.ipynb"))
 LIMIT = 600 # seconds a notebook
-EXECUTE = """
-import sys, nbclient, nbformat
-notebook = nbformat.read(sys.argv[1], 4)
-options = dict(timeout=%d, kernel_name="python3", resources={"metadata": {"path": "."}})
-try: nbclient.NotebookClient(notebook, **options).execute()
-except nbclient.exceptions.CellExecutionError as error: sys.exit(str(error))
-finally: nbformat.write(notebook, sys.argv[2])
-""" % LIMIT
 
 
 def name_of(path: Path) -> str: return str(path.relative_to(ROOT/"nbs"))
@@ -32,9 +25,12 @@ def execute(path: Path, copy: Path) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "JUPYTER_PREFER_ENV_PATH": "1",
            "TQDM_DISABLE": "1"} # a bar that only a slow machine shows is no output
     env.pop("SENTNB_HUB", None)
-    done = subprocess.run([sys.executable, "-c", EXECUTE, str(path), str(copy)], cwd=ROOT, env=env,
-                          capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stderr[-5000:]
+    notebook, place = nbformat.read(path, 4), {"metadata": {"path": str(ROOT)}}
+    client = NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources=place)
+    try: client.execute(env=env)
+    except (CellExecutionError, DeadKernelError) as error: return str(error)[-5000:]
+    finally: nbformat.write(notebook, copy)
+    return ""
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ two tasks in turn can be killed at any time."""
 import hashlib
 import io
 import json
-import multiprocessing
 import signal
 
 import numpy as np
@@ -12,10 +11,11 @@ import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from scipy.special import erf, logsumexp, softmax
 from tiny_text import tiny_roberta
-from training_runs import TEXTS, Death, finish, kept, nearness, quick, same, start, tiny, tiny_text
+from torch.utils._python_dispatch import TorchDispatchMode
+from training_runs import TEXTS, finish, kept, quick, same, start, tiny, tiny_text, train_and_keep
 
 from sentnb.corpora import Microworld, image_set
 from sentnb.corpora.images import decoded, noise_images, shuffled_labels
@@ -124,6 +124,27 @@ def test_the_loss_of_a_batch(kind, variant, tokenizer):
     np.testing.assert_allclose(objective.loss(encoder, state, batch).item(), expected, rtol=1e-4)
 
 
+class Waits(TorchDispatchMode):
+    "Counts what would make a GPU wait for the CPU: numbers, or masks of unknown size, taken out of tensors."
+    count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.count += function.overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero)
+        return function(*arguments, **options or {})
+
+
+def test_nothing_waits_for_each_picture():
+    encoder, objective, counts = tiny_text(), of_pixels(), []
+    state = objective.state(encoder)
+    for numbers in (range(4), range(20)):
+        batch = objective.batch(numbers, Draws(0, 0, numbers), encoder, None)
+        with Waits() as waits: objective.loss(encoder, state, batch).backward()
+        counts.append(waits.count)
+    assert counts[0] == counts[1] < 4
+    with Waits() as waits: [float(x) for x in torch.ones(3)]
+    assert waits.count == 3
+
+
 @pytest.mark.parametrize("begin", [tiny, tiny_text])
 def test_places_are_told_by_positions_alone(begin):
     "Patches in another order: the same [CLS], unless they have positions."
@@ -188,25 +209,14 @@ def in_turn(image_lr=2e-3, text_lr=1e-3, **changes):
     return Stage(**dict(name="visualcse", tasks=[images, sentences], steps=6) | changes)
 
 
-def dev(encoder): return nearness(encoder, tiny_text)
-
-
-def train_and_keep(folder, moment=None):
-    "What the killed process does."
-    torch.set_num_threads(1)
-    multiprocessing.set_start_method("fork", force=True)
-    if moment: Death(moment).arm(TextEncoder)
-    encoder = tiny_text()
-    stages = [in_turn(keep="best"), in_turn(tasks=in_turn().tasks[::-1], name="text first", steps=2)]
-    history = quick(encoder, stages, folder, dev=dev, eval_every=2, save_every=1)
-    save_file(encoder.state_dict(), folder/"final.safetensors")
-    (folder/"history.json").write_text(json.dumps(history))
+def stages():
+    return [in_turn(keep="best"), in_turn(tasks=in_turn().tasks[::-1], name="text first", steps=2)]
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken")
-    finish(start(train_and_keep, folder))
+    finish(start(train_and_keep, folder, stages))
     return load_file(folder/"final.safetensors"), json.loads((folder/"history.json").read_text())
 
 
@@ -224,9 +234,9 @@ def test_each_step_has_both_losses_and_rates(unbroken):
 @pytest.mark.parametrize("chain", [["step 4", "half-written 1", "step 3"], ["folder-saved 1", "step 2"]])
 def test_killed_and_resumed_is_never_stopped(chain, unbroken, tmp_path):
     for moment in chain:
-        finish(start(train_and_keep, tmp_path, moment), -signal.SIGKILL)
+        finish(start(train_and_keep, tmp_path, stages, moment), -signal.SIGKILL)
         assert not (tmp_path/"final.safetensors").exists()
-    finish(start(train_and_keep, tmp_path))
+    finish(start(train_and_keep, tmp_path, stages))
     weights, history = unbroken
     assert json.loads((tmp_path/"history.json").read_text()) == history
     assert same(load_file(tmp_path/"final.safetensors"), weights)

@@ -13,9 +13,9 @@ from fake_hub import Hub, keep_public_files
 from sentnb import experiments
 
 ROOT = Path(__file__).resolve().parent.parent
-# trees: spaCy is an extra; images: the declared ones are in no Hub, but in a mirror
-SMALL = dict(trees="microworld", images="microworld", blurry=None, threads=1, seeds=1, pairs=20, redraws=5,
-             draws=2, repetitions=2,
+# trees: spaCy is an extra; images, sounds, captions: the declared ones are in no Hub, but in a mirror
+SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="microworld", no_speech=None,
+             captions="microworld", threads=1, seeds=1, pairs=20, redraws=5, draws=2, repetitions=2,
              questions=["negatives", "ensembling"])
 MOST = dict(steps=2, batch=8, queue=8, warmup=1) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
@@ -49,7 +49,7 @@ def small(name: str, demo, paper):
     if isinstance(demo, (list, tuple)) and demo and isinstance(demo[0], str):
         return paper and list(paper[:len(demo)]) # names at paper are others
     if isinstance(demo, (list, tuple)) and isinstance(paper, (list, tuple, type(None))):
-        return list(demo if paper is None or len(demo) <= len(paper) else paper) # papermill knows no tuples
+        return demo if paper is None or len(demo) <= len(paper) else paper
     if type(demo) is int and type(paper) in (int, type(None)) and not name.endswith(AS_PUBLISHED):
         limits = [most for end, most in MOST.items() if name.endswith(end)]
         return min(demo, demo if paper is None else paper, *limits)

@@ -27,7 +27,14 @@ CUT = {
                                      pool=4_500),
     "08_micse_attention": STILL | dict(seeds=1, steps=3, held_out=20, parsed=100, tree_pairs=20, pairs=20,
                                        redraws=5, fitted=5, sentences=300, weights=[2.5e-3]),
-    "09_visualcse": dict(seeds=1, steps=[4], look_every=2, pairs=20, sentences=200),
+    "09_visualcse": dict(seeds=1, steps=[4], nli_steps=2, language_steps=2, look_every=2, pairs=20,
+                         sentences=200),
+    "10_audiocse": dict(seeds=1, steps=[4], nli_steps=2, look_every=2, pairs=20, sentences=200),
+    "11_cmlm": dict(base_steps=4, seeds=1, runs=1, steps=3, sbert_steps=3, counts=[1], masks=[40], redraws=5,
+                    held_out=20, pairs=20),
+    "12_cmlm_multilingual": dict(base_steps=3, cmlm_steps=2, s1_steps=2, s2_steps=2, first_steps=2,
+                                 second_steps=2, nli_steps=2, neighbours=60, translations=40, pairs=20,
+                                 pool=20, probe_train=60, reviews=60, probed=["en", "de"]),
     "13_lensing": dict(base_steps=4, trials=2, search_steps=2, steps=3, nli_steps=3, look_every=2, pairs=20,
                        sizes=[50, 100, 200], permutations=20),
     "14_mining": dict(steps=3, nli_steps=3, translations=100, nli=60, pairs=20, others=60),
@@ -38,8 +45,8 @@ CUT = {
     "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
     "24_standins": dict(points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10,
                         look_every=2),
-    "25_taught": dict(layers=[1], pilot_steps=2, steps=3, align_steps=2, texts=200, align_dropout=0.,
-                      standardised=50, pairs=20, redraws=5),
+    "25_taught": dict(layers=[[1, 1]], pilot_steps=2, points=[3], align_steps=2, texts=200, each=100,
+                      align_dropout=0., standardised=50, pairs=20, pairs_each=10, redraws=5),
 }
 DEFAULT = ("05_leapfrog", "15_beyond")
 # what is named so cannot be equal, and why

@@ -1,5 +1,6 @@
 """Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import corpora, recipes, results
 from sentnb.encoders import PixelEncoder, TextEncoder
-from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData
+from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData, others
 from sentnb.training import Pairs, Perturbed, Spans
 
 TINY = Recipe(hidden_size=32, num_hidden_layers=1, head_size=16, max_patches=24, batch=8, lr=1e-3,
@@ -374,3 +375,26 @@ def test_a_table_of_scores():
     numbers = pd.DataFrame(rows, columns=["table", "row", "column", "value", "low", "high"])
     assert recipes.score_table(numbers, "sts", ["en", "de"], "ours", ["base", "ours"]).splitlines() == [
         "|  | en | de |", "| --- | --- | --- |", "| ours | 60.0 [59.0, 61.0] |  |", "| base | 40.0 | 3.0 |"]
+
+
+def test_the_stand_in_of_mbert_ends_where_the_numbers_say():
+    "The lower layer that is best on the average of ten languages on dev."
+    small = Path(__file__).parent.parent/"figures"/"24_standins"/"small"
+    numbers = results.load_run(small).numbers
+    of_average = numbers[(numbers["table"] == "standins, languages") & (numbers["column"] == "avg.")]
+    layers = {int(row.split()[1]): value for row, value in zip(of_average["row"], of_average["value"])}
+    lower = [n for n in layers if n < max(layers)]
+    assert others.LOWER["mbert-standin"] == ("multilingual-e5-small", max(lower, key=layers.get))
+
+
+def test_inference_of_the_public_sets(hub):
+    examples = recipes.inference_examples("public", 500, clean_of=("STS-B",))
+    assert len(examples) == 500 == len(set(examples)) and {kind for *_, kind in examples} == {0, 1, 2}
+    assert recipes.inference_examples("public", 5, clean_of=("STS-B",)) == examples[:5]
+    assert recipes.inference_examples("public", 5, clean_of=("STS-B",), seed=1) != examples[:5]
+
+
+def test_verses(hub):
+    pairs = recipes.verses(["kab", "eus"], 10)
+    assert len(pairs) == 10 == len(set(pairs)) and recipes.verses(["kab", "eus"], 10) == pairs
+    with pytest.raises(ValueError, match="has no deu"): recipes.verses(["deu"], 10)

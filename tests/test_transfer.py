@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
 from sentnb.corpora import Microworld
-from sentnb.evaluation import logistic, transfer
+from sentnb.evaluation import logistic, sts, transfer
 from sentnb.evaluation.logistic import LinearProbe
 from sentnb.results import wilson
 
@@ -190,6 +190,41 @@ def test_pairs_use_both_features_and_have_an_f1():
         def encode(self, texts): return np.eye(5, dtype=np.float32)[[len(text) for text in texts]]
     result = transfer.evaluate(OneHot(), "equal", dict(train=rows, test=rows), LinearProbe(folds=4))
     assert result["accuracy"] == result["f1"] == 1
+
+
+def test_rows_that_were_told():
+    data = dict(train=[(word*3, len(word)) for word in "a bb ccc".split()*20])
+    for parts in (data, data | dict(test=data["train"][:7])):
+        plain = transfer.evaluate(Letters(), "t", parts)
+        each = transfer.evaluate(Letters(), "t", parts, items=True)
+        right = each.pop("right")
+        assert each == plain and right.dtype == bool
+        assert len(right) == plain["n"] and right.mean() == plain["accuracy"]
+
+
+def test_relatedness_is_a_ridge_chosen_on_dev():
+    rng = np.random.default_rng(3)
+    of = {f"text {i}": rng.normal(size=6) for i in range(60)}
+    class Known:
+        def encode(self, texts): return np.array([of[text] for text in texts], np.float32)
+    def pairs(n):
+        drawn = [rng.choice(sorted(of), 2) for _ in range(n)]
+        return [(str(a), str(b), float((of[a]*of[b]).sum() + rng.normal())) for a, b in drawn]
+    data = dict(train=pairs(200), dev=pairs(80), test=pairs(100))
+    found = transfer.relatedness(Known(), data)
+    u, v = (np.float32([of[row[k]] for row in data["train"]]).astype(float) for k in (0, 1))
+    a, b = (np.float32([of[row[k]] for row in data["test"]]).astype(float) for k in (0, 1))
+    def scaled(x, by): return np.hstack([(part - whole.mean(0))/np.sqrt(whole.var(0).mean())
+                                         for part, whole in zip(x, by)])
+    by = [abs(u - v), u*v]
+    x, y = scaled(by, by), np.array([row[2] for row in data["train"]])
+    ridge = np.linalg.solve(x.T @ x + found["penalty"]*len(y)*np.eye(12), x.T @ (y - y.mean()))
+    np.testing.assert_allclose(found["guess"], scaled([abs(a - b), a*b], by) @ ridge + y.mean(), atol=1e-8)
+    assert found["gold"].tolist() == [row[2] for row in data["test"]] and found["pearson"] > .8
+    assert found["pearson"] == sts.pearson(found["guess"], found["gold"])
+    other = data | dict(test=data["test"][::-1])
+    assert transfer.relatedness(Known(), other)["penalty"] == found["penalty"], "the test chooses nothing"
+    with pytest.raises(ValueError, match="train, dev and test"): transfer.relatedness(Known(), dict(train=[]))
 
 
 def test_what_is_refused():

@@ -1,4 +1,5 @@
 "What the tests of training share: tiny encoders, their examples, and processes that can be killed."
+import json
 import math
 import multiprocessing
 import os
@@ -7,8 +8,9 @@ import signal
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
-from sentnb.encoders import PixelConfig, PixelEncoder
+from sentnb.encoders import PixelConfig, PixelEncoder, TextEncoder
 from sentnb.encoders.text import small_text_encoder, train_wordpiece
 from sentnb.renderer import RenderConfig
 from sentnb.training import Stage, fit
@@ -125,6 +127,18 @@ class Death:
             # the old folder has been put aside, the new one is not in place
             "swapping": lambda: self.around(checkpoints.os, "replace", before=die)}
         moments[self.name]()
+
+
+def train_and_keep(folder, stages, moment=None):
+    "What a killed process does: a tiny text encoder through stages(); what comes out is left in the folder."
+    torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)
+    if moment: Death(moment).arm(TextEncoder)
+    encoder = tiny_text()
+    def dev(encoder): return nearness(encoder, tiny_text)
+    history = quick(encoder, stages(), folder, dev=dev, eval_every=2, save_every=1)
+    save_file(encoder.state_dict(), folder/"final.safetensors")
+    (folder/"history.json").write_text(json.dumps(history))
 
 
 def as_rank(rank, folder):

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['AUGMENTERS', 'perturb', 'mixture', 'char_insert', 'char_delete', 'char_substitute', 'char_swap', 'word_shuffle',
-           'word_shuffle_conditional', 'spans', 'IMAGE_AUGMENTERS', 'image_mixture', 'crop', 'horizontal_flip',
-           'vertical_flip', 'blur', 'colour_jitter', 'photograph_view', 'resized_crop', 'clusters', 'script',
-           'ALPHABETS', 'KEYBOARDS', 'LOOKALIKES', 'ENDS', 'UNSPACED']
+           'word_shuffle_conditional', 'word_noise', 'spans', 'IMAGE_AUGMENTERS', 'image_mixture', 'crop',
+           'horizontal_flip', 'vertical_flip', 'blur', 'colour_jitter', 'photograph_view', 'resized_crop', 'clusters',
+           'script', 'ALPHABETS', 'KEYBOARDS', 'LOOKALIKES', 'ENDS', 'UNSPACED']
 
 # %% ../../nbs/api/1_augmenters/0_augmenters.ipynb #aa85ee38
 from .documents import spans
@@ -15,13 +15,14 @@ from .images import (
 from .letters import ALPHABETS, KEYBOARDS, LOOKALIKES, script
 from .perturbations import AUGMENTERS, mixture, perturb
 from .photographs import colour_jitter, photograph_view, resized_crop
-from .shuffles import word_shuffle, word_shuffle_conditional
+from .shuffles import word_noise, word_shuffle, word_shuffle_conditional
 from .typos import char_delete, char_insert, char_substitute, char_swap
 from .words import ENDS, UNSPACED, clusters
 
 _all_ = [
     "AUGMENTERS", "perturb", "mixture", "char_insert", "char_delete", "char_substitute", "char_swap",
-    "word_shuffle", "word_shuffle_conditional", "spans", "IMAGE_AUGMENTERS", "image_mixture", "crop",
+    "word_shuffle", "word_shuffle_conditional", "word_noise", "spans", "IMAGE_AUGMENTERS", "image_mixture",
+    "crop",
     "horizontal_flip", "vertical_flip", "blur", "colour_jitter", "photograph_view", "resized_crop",
     "clusters", "script", "ALPHABETS", "KEYBOARDS", "LOOKALIKES",
     "ENDS", "UNSPACED"]

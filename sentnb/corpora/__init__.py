@@ -9,7 +9,8 @@ __all__ = []
 from ..core import FAMILIES, LANGUAGES, lazy_names
 from .declarations import (
     Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
-from .families import TATOEBA_FAMILIES, WITHOUT_PARALLEL, family_of, script_of
+from .families import (
+    TATOEBA_FAMILIES, TATOEBA_SCRIPTS, WITHOUT_PARALLEL, family_of, script_code, script_of)
 from .fingerprints import fingerprint, identity, provenance, rows_sha256
 from .loading import (
     commit_of, documents, hub_commit, hub_dir, load, mapped, opened, streamed, where)
@@ -26,10 +27,11 @@ from .views import (
     test_parts, test_sentences)
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"],
-                                         images=["image_set", "noise_images", "shuffled_labels"])
+                                         images=["image_set", "noise_images", "shuffled_labels"],
+                                         sounds=["sound_set"])
 __all__ += [
     "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TATOEBA_FAMILIES", "TESTS",
-    "WITHOUT_PARALLEL", "Dataset", "family_of", "script_of",
+    "TATOEBA_SCRIPTS", "WITHOUT_PARALLEL", "Dataset", "family_of", "script_code", "script_of",
     "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
     "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate", "describe",
     "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir",

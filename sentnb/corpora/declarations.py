@@ -36,7 +36,8 @@ class Dataset:
     hub_id: str|None = None # its name on the Hub; None: not there in this form
     revision: str|None = None # the commit on the Hub, or its first 7 digits; None: unpinned
     hub_config: str|None = None # the Hub's name of the one configuration, where it differs
-    hub_file: str|None = None # the one file there that is read, where the repository holds others too
+    hub_file: str|None = None # the file there that is read, or several by ? and *; None: all
+    by_row: bool = False # `documents` reads it row by row from there; no file is fetched
     size: int|None = None # bytes to be downloaded, about; None: not known
     original: Any = None # public files that are read where the Hub has none: `sets.originals` adds them
     label_names: bool = False # the Hub holds class numbers; turn them into names, drop rows without one

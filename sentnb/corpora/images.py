@@ -51,9 +51,9 @@ def image_set(
 
 # %% ../../nbs/api/1_corpora/9_images.ipynb #cabf39d1
 def shuffled_labels(
-    images: Images,
+    images: Images, # or Sounds
     seed: int=0,
-) -> Images:
+) -> Images: # or Sounds
     "The same images; each class is as large as before, and holds any."
     rng = np.random.default_rng(derive_seed(seed, "labels"))
     return images._replace(labels=rng.permutation(images.labels))
@@ -62,8 +62,8 @@ def noise_images(
     images: Images,
     seed: int=0,
 ) -> Images:
-    "As many of the same classes: every pixel of any of the images, from any place."
+    "As many of the same classes: every pixel of any of the images (cell of spectrograms), from any place."
     rng = np.random.default_rng(derive_seed(seed, "noise"))
-    colours = images.pixels.reshape(-1, 3)
+    colours = images.pixels.reshape(-1, images.pixels.shape[3])
     drawn = rng.integers(len(colours), size=images.pixels.shape[:3])
     return images._replace(pixels=colours[drawn])

@@ -6,7 +6,7 @@
 __all__ = ['hub_dir', 'hub_commit', 'streamed', 'load', 'opened', 'mapped', 'documents', 'commit_of', 'where']
 
 # %% ../../nbs/api/1_corpora/4_loading.ipynb #023c1bf8
-import functools, hashlib, os, re, tempfile, urllib.parse, urllib.request
+import functools, hashlib, itertools, os, re, tempfile, urllib.parse, urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -143,9 +143,9 @@ def _refuse(dataset: Dataset, revision: str|None) -> None:
         give_it = f"give revision=, a commit of {dataset.hub_id}"
         raise FileNotFoundError(f"{name} is unpinned: {give_it}, or {set_it}")
 
-def _table_of_hub(dataset: Dataset, config: str, split: str, commit: str): # a datasets.Dataset
+def _table_of_hub(dataset: Dataset, config: str, split: str, commit: str, by_row: bool): # of datasets
     import datasets
-    asked = dict(split=split, revision=commit)
+    asked = dict(split=split, revision=commit, streaming=by_row)
     if dataset.hub_file: return datasets.load_dataset(dataset.hub_id, data_files=dataset.hub_file, **asked)
     hub_config = dataset.hub_config if len(dataset.splits) == 1 else config
     return datasets.load_dataset(dataset.hub_id, hub_config, **asked)
@@ -156,16 +156,19 @@ def _open_hub(
     config: str,
     split: str,
     revision: str|None = None, # another commit than the declared one
-): # a datasets.Dataset
+    by_row: bool = False, # read from where it lies
+): # a datasets.Dataset; by_row an iterable one
     "A split as it is on the Hub; FileNotFoundError says in one line why it cannot be had, and what to set."
     _refuse(dataset, revision)
     import huggingface_hub
     offline, commit = huggingface_hub.is_offline_mode(), revision or dataset.revision
     name, set_it = dataset.name, f"set SENTNB_HUB to a folder that holds {dataset.name}"
+    if offline and by_row:
+        raise FileNotFoundError(f"{name} is read row by row from the Hub: HF_HUB_OFFLINE is set; {set_it}")
     try: # asked first and once: load_dataset alone retries an absent network for half a minute
         commit = hub_commit(dataset.hub_id, commit)
         if not offline: huggingface_hub.HfApi().dataset_info(dataset.hub_id, revision=commit, timeout=10)
-        table = _table_of_hub(dataset, config, split, commit)
+        table = _table_of_hub(dataset, config, split, commit, by_row)
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         if offline: reason = "HF_HUB_OFFLINE is set and its cache lacks it"
@@ -242,11 +245,14 @@ def opened(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> None:
-    "Fetch a split where it is not there yet, without reading its rows; the errors are those of `load`."
+    "Fetch a split that is not there, unless it is read row by row; the errors are those of `load`."
     dataset = declared(name)
     config, split = dataset.resolve(config, split)
     if _mirrored(name): _parquet_files(_mirrored(name), config, split) or load(name, config, split)
     elif dataset.original: load(name, config, split)
+    elif dataset.by_row:
+        first = next(iter(_open_hub(dataset, config, split, revision, True)))
+        _check_columns(dataset, config, first, None)
     else: _check_columns(dataset, config, _open_hub(dataset, config, split, revision).column_names, None)
 
 # %% ../../nbs/api/1_corpora/4_loading.ipynb #e77f2b43
@@ -268,27 +274,33 @@ def mapped(
     return Rows.of_table(table.data.table, columns)
 
 # %% ../../nbs/api/1_corpora/4_loading.ipynb #341df2bf
-def documents(
-    name: str = "text/wikipedia_en_2015", # a set with a `text` column
-    split: str = "train",
-    revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
-) -> Iterator[str]: # paragraphs are separated by a blank line
-    """Whole documents one after another, for spans and for pre-training; read in batches, for a Wikipedia
-    does not fit into memory."""
-    dataset = declared(name)
-    config, split = dataset.resolve(None, split)
-    if "text" not in dataset.columns_of(config):
-        raise ValueError(f"{name} has no `text`; expected a set of documents, e.g. text/wikipedia_en_2015")
-    folder = _mirrored(name)
+def _texts(dataset: Dataset, config: str, split: str, revision: str|None) -> Iterator[str]:
+    folder = _mirrored(dataset.name)
+    if not folder and dataset.by_row:
+        return (row["text"] for row in _open_hub(dataset, config, split, revision, True))
     if not folder and not dataset.original:
         table = _open_hub(dataset, config, split, revision).select_columns(["text"])
         return (text for batch in table.iter(256) for text in batch["text"])
     if not folder or not (files := _parquet_files(folder, config, split)):
-        return (row["text"] for row in load(name, config, split, ["text"]))
+        return (row["text"] for row in load(dataset.name, config, split, ["text"]))
     import pyarrow.parquet as parquet
     opened = (parquet.ParquetFile(file) for file in files)
     batches = (batch for file in opened for batch in file.iter_batches(256, columns=["text"]))
     return (text for batch in batches for text in batch["text"].to_pylist())
+
+def documents(
+    name: str = "text/wikipedia_en_2015", # a set with a `text` column
+    split: str = "train",
+    revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
+    n: int|None = None, # documents, at most
+) -> Iterator[str]: # paragraphs are separated by a blank line
+    """Whole documents one after another, for spans and for pre-training; read in batches, for a Wikipedia
+    does not fit into memory, or row by row from the Hub, where a set is declared so."""
+    dataset = declared(name)
+    config, split = dataset.resolve(None, split)
+    if "text" not in dataset.columns_of(config):
+        raise ValueError(f"{name} has no `text`; expected a set of documents, e.g. text/wikipedia_en_2015")
+    return itertools.islice(_texts(dataset, config, split, revision), n)
 
 # %% ../../nbs/api/1_corpora/4_loading.ipynb #b9a8d609
 def commit_of(

@@ -12,5 +12,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__, base=["TextsCut"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
     static=["StaticEncoder"], ngrams=["CharacterNgrams"], features=["FeatureStore"],
     lens=["Lens", "LensConfig"], words=["WordTeacher"], multimodal=["PatchInput"],
-    conditional=["ConditionalMaskedLanguageModel"],
+    spectrograms=["log_mel", "standardised", "whole_patches"],
+    conditional=["ConditionalMaskedLanguageModel"], conditional_pixels=["ConditionalAutoencoder"],
     text=["TextEncoder", "MaskedLanguageModel", "small_text_encoder", "train_wordpiece"])

@@ -60,7 +60,7 @@ def _gigabytes(size: float) -> str: return f"{size/1e9:.1f} GB" if size >= 1e8 e
 class FeatureStore:
     "Token states of a frozen encoder, on disk, under a key of encoder and length."
     def __init__(self,
-        base: Any, # gives token states: a PixelEncoder, a TextEncoder
+        base: Any, # gives token states: a PixelEncoder, a TextEncoder, a StaticEncoder
         folder: str|Path, # of all stores; this one is in a folder of its own
         max_length: int|None=None, # tokens or patches at which texts are cut; None: the base's own
     ):
@@ -116,6 +116,11 @@ def _states_of(self: FeatureStore, texts: list[str]) -> list[np.ndarray]: # floa
     return [row[seen].numpy() for row, seen in zip(states, mask.cpu())]
 
 # %% ../../nbs/api/2_encoders/11_features.ipynb #54937f7f
+def _positions(base: Any, text: str, max_length: int|None) -> int:
+    "Of one text, from its tensors alone: no state is computed."
+    *_, last = base.collate([text], max_length)
+    return int(last.sum()) if last.ndim == 2 else int(last) + 2   # a mask; or patches, [CLS], the black one
+
 @patch
 def size_of(self: FeatureStore,
     texts: Sequence[str], # distinct ones
@@ -124,8 +129,7 @@ def size_of(self: FeatureStore,
     "What the states of these texts will take on disk."
     step = max(1, len(texts)//sample)
     some = list(texts[::step])[:sample]
-    masks = [token_states(self.base, [text], self.limit)[1] for text in some] if some else []
-    tokens = sum(int(mask.sum()) for mask in masks)/max(1, len(masks))
+    tokens = sum(_positions(self.base, text, self.limit) for text in some)/max(1, len(some))
     return round(len(texts)*(tokens*self.width*2 + 24))
 
 @patch

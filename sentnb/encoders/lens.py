@@ -109,7 +109,7 @@ class GatedConv(nn.Module):
 class Lens(SentenceEncoder, Pushable, nn.Module):
     """A lens over a frozen base. `encode` is what most callers want; `fit` trains it as any encoder."""
     def __init__(self,
-        base: Any, # gives token states: a PixelEncoder, a TextEncoder, or a FeatureStore of one
+        base: Any, # gives token states: a PixelEncoder, TextEncoder, StaticEncoder, or a FeatureStore of one
         config: LensConfig|None=None,
     ):
         super().__init__()
@@ -143,6 +143,8 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
         return dict(lens=dataclasses.asdict(self.config), base=self.base_fingerprint)
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #1189abbc
+_PARTS = 4 # of a batch, by length
+
 @patch
 def __deepcopy__(self: Lens, memo: dict) -> "Lens":
     "The same base, which is frozen; weights of its own."
@@ -160,6 +162,16 @@ def collate(self: Lens,
     return self.base.collate(texts, max_length)
 
 @patch
+def _by_length(self: Lens, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor: # [n, width]
+    "In parts of similar length, each cut at its longest: most of a batch is padding otherwise."
+    lengths = mask.sum(1)
+    order = lengths.argsort(stable=True)
+    parts = [(rows, slice(max(1, int(lengths[rows[-1]])))) for rows in order.chunk(_PARTS)]
+    vectors = [self.reduction(self.dropout(states[rows, cut].float()), mask[rows, cut])
+               for rows, cut in parts]
+    return torch.cat(vectors)[order.argsort()]
+
+@patch
 def forward(self: Lens,
     *tensors: torch.Tensor, # as `collate` gives them
     head: str="drop", # there is none
@@ -168,7 +180,7 @@ def forward(self: Lens,
     base = self.base
     if isinstance(base, nn.Module): base.eval()
     with torch.no_grad(): states, mask = base.hidden_states(*tensors)
-    return self.reduction(self.dropout(states), mask)
+    return self._by_length(states, mask)
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #32db3b82
 @patch

@@ -6,11 +6,12 @@
 __all__ = ['WEIGHTINGS', 'static_words', 'cooccurrence', 'positive_pmi', 'StaticEncoder']
 
 # %% ../../nbs/api/2_encoders/7_static.ipynb #4ea513b8
-import json, unicodedata
-from collections.abc import Iterable
+import json, sys, unicodedata
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from fastcore.basics import patch
 from scipy import sparse
 
@@ -142,6 +143,39 @@ def encode_window(self: StaticEncoder,
         vectors = vectors/length
     if len(self._clean) > 1_000_000: self._clean.clear()
     return vectors.astype(np.float32)
+
+# %% ../../nbs/api/2_encoders/7_static.ipynb #5ca1ab1f
+@patch(as_prop=True)
+def device(self: StaticEncoder) -> torch.device: return torch.device("cpu")
+
+@patch(as_prop=True)
+def max_length(self: StaticEncoder) -> int: # words: no text is too long
+    return sys.maxsize
+
+@patch
+def collate(self: StaticEncoder,
+    texts: Sequence[str],
+    max_length: int|None=None, # words; None: all
+) -> tuple[torch.Tensor, torch.Tensor]: # int64 [n, s], bool [n, s]
+    "The numbers of the words that have a vector; a text with none of them has the number after the last."
+    known = [[self._number[word] for word in self._clean.words(text) if word in self._number][:max_length]
+             or [len(self.words)] for text in texts]
+    lengths = torch.tensor([len(ids) for ids in known])
+    mask = torch.arange(int(lengths.max()))[None] < lengths[:, None]
+    ids = torch.full(mask.shape, len(self.words))
+    ids[mask] = torch.tensor([number for each in known for number in each])
+    return ids, mask
+
+@patch
+def hidden_states(self: StaticEncoder,
+    ids: torch.Tensor, # int64 [n, s]
+    mask: torch.Tensor, # bool [n, s]
+) -> tuple[torch.Tensor, torch.Tensor]: # float32 [n, s, d], and the mask
+    "A vector for each word, the same wherever it stands and whatever it weighs in the mean."
+    ids = ids.numpy()
+    states = self.vectors[np.minimum(ids, len(self.words) - 1)]
+    states[ids == len(self.words)] = self._anything
+    return torch.from_numpy(states), mask
 
 # %% ../../nbs/api/2_encoders/7_static.ipynb #4aa04c86
 @patch

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from ..core import FAMILIES, LANGUAGES
 from ..corpora.views import sts_pairs, sts_rows
@@ -35,12 +34,18 @@ def pearson(
     x, y = x - x.mean(), y - y.mean()
     return float(np.clip((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()), -1, 1))
 
+def _ranks(x: Sequence[float]) -> np.ndarray:
+    "From 1; what SciPy's `rankdata` gives, in a fraction of its time: an interval asks a thousand times."
+    values, place, counts = np.unique(np.asarray(x, np.float64), return_inverse=True, return_counts=True)
+    if not np.isfinite(values).all(): raise ValueError("values that are not finite have no correlation")
+    return (np.cumsum(counts) - (counts - 1)/2)[place]
+
 def spearman(
     x: Sequence[float],
     y: Sequence[float], # as many
 ) -> float: # -1 to 1; nan where one side is constant
     "Rank correlation: Pearson of the ranks, ties at their mean rank."
-    return pearson(rankdata(x), rankdata(y))
+    return pearson(_ranks(x), _ranks(y))
 
 # %% ../../nbs/api/3_evaluation/1_sts.ipynb #609661dd
 def aggregate(

@@ -92,16 +92,18 @@ def load_encoder(
     name: str, # a name in data/checkpoints, a folder, a hub id, or one of recipes.OTHERS
     long: str|None=None, # "scroll" (whole, pixels alone), "truncate" or "error"; None: whole where it can
 ) -> Any: # in eval mode
-    "An encoder of pixels or of tokens, as its config says."
-    from sentnb import recipes
-    from sentnb.encoders import PixelEncoder, TextEncoder
+    "An encoder of pixels, of tokens or of whole words, as its config says; of words no text is too long."
+    from sentnb import encoders, recipes
     from sentnb.encoders.checkpoints import checkpoint_folder, read_json
     if name in recipes.OTHERS: return recipes.other_encoder(name, long=long)
     place, commit = recipes.located(name)
     config = read_json(checkpoint_folder(place, commit)/"config.json")
-    if "pixel" in config.get("model_type", ""):
-        return PixelEncoder.from_pretrained(place, revision=commit, long=long or "scroll")
-    return TextEncoder.from_pretrained(place, revision=commit, long=long)
+    kind = config.get("model_type", "")
+    if "pixel" in kind:
+        return encoders.PixelEncoder.from_pretrained(place, revision=commit, long=long or "scroll")
+    if kind.startswith("sentnb-"): # that of a class of ours: sentnb-name is NameEncoder
+        return getattr(encoders, f"{kind[7:].title()}Encoder").from_pretrained(place, revision=commit)
+    return encoders.TextEncoder.from_pretrained(place, revision=commit, long=long)
 
 # %% ../../nbs/api/5_experiments/3_files.ipynb #a75cddb7
 def render_text(

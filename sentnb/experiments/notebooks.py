@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'Experiment', 'runs_folder', 'read', 'introduce', 'experimen
            'settings_of', 'check_values', 'parse_value', 'parse_assignments']
 
 # %% ../../nbs/api/5_experiments/1_notebooks.ipynb #8ff165cf
-import ast, json, os, re
+import ast, json, os, re, sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,9 @@ from urllib.parse import quote, unquote
 from fastcore.basics import patch
 
 from ..core import PARAMETERS, PROFILES, Rule, pick, project_root
+
+# What reads notebooks would else build a grammar of internationalised addresses, for seconds; they hold none
+sys.modules.setdefault("rfc3987_syntax", None)
 
 # %% ../../nbs/api/5_experiments/1_notebooks.ipynb #bc19d502
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a n
             str(path), str(unfinished), values, kernel_name="python3", cwd=str(project_root()),
             progress_bar=dict(desc=path.stem, file=sys.stderr, bar_format=CELLS) if bars else False,
             stdout_file=stream, stderr_file=stream,
-            # the kernel's own log; what the cells print, and their errors, come all the same
+            # the kernel's own log; what cells print comes all the same
             extra_arguments=["--log-level=CRITICAL"])
     except papermill.PapermillExecutionError as error:
         raise CellFailed(path.stem, error.exec_count, f"{error.ename}: {error.evalue}", unfinished,
@@ -255,7 +255,7 @@ def run(
 
     CellFailed if a cell raises, ValueError on a parameter that it does not have, or cannot be so."""
     import nbformat
-    path, values = find(name).resolve(), dict(values or {})
+    path, values = find(name).resolve(), json.loads(json.dumps(values or {})) # no tuples
     check_values(path, profile, values)
     final = destination(path, profile, output)
     unfinished = final.with_suffix(".unfinished.ipynb")

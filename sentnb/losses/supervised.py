@@ -103,9 +103,9 @@ def sup_con(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """Cross-entropy of finding the texts of one's own label among all 2n - 1 other vectors, mean over them.
 
-    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; VisualCSE, Eq. 4, a sum over
-    the batch, and what its authors released, whose targets are chance where labels repeat. Errors as
-    `losses.checks.vectors`, and on fewer than 2 rows.
+    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; of images and of sounds
+    VisualCSE, Eq. 4 to 7, of which 4 and 6 are sums over the batch; and what its authors released, whose
+    targets are chance where labels repeat. Errors as `losses.checks.vectors`, and on fewer than 2 rows.
 
     >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)"""
     _check_known("labels", labels, len(a), whole=True)

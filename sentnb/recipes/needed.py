@@ -80,9 +80,9 @@ def look(
             *map(of_package, dict.fromkeys(packages))]
 
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #528ccf98
-def _open(name: str, revision: str|None) -> None:
+def _open(name: str, revision: str|None, configs: Collection[str]|None=None) -> None:
     dataset = corpora.declared(name)
-    for config in dataset.configs:
+    for config in configs or dataset.configs:
         for split in dataset.splits[config]: corpora.opened(name, config, split, revision)
 
 def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sha256, fonts
@@ -108,6 +108,7 @@ def needed(
     packages: Collection[str]=(), # Python modules
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
     convert: bool=False, # pickled weights may be converted, into the cache
+    configs: Mapping[str, Collection[str]]|None=None, # data set -> those that are read; None: all
     run=None, # results.Run, which notes what was found
 ) -> list[Needed]: # with whole commits, and of models the sha256 of their weights
     """Find all that a run will load, download what is not there, and open it. FileNotFoundError names in a
@@ -119,7 +120,7 @@ def needed(
             if thing.missing: raise FileNotFoundError(thing.missing)
             revision, more = revisions.get(thing.name), {}
             if thing.kind == "data":
-                _open(thing.name, revision)
+                _open(thing.name, revision, (configs or {}).get(thing.name))
                 if thing.place != "mirror": more = dict(commit=corpora.commit_of(thing.name, revision))
             elif thing.kind == "model": more = _fetched(thing.name, revision, convert)
             found.append(Needed(**asdict(thing) | more))

@@ -8,6 +8,7 @@ __all__ = ['start_encoder', 'start_text_encoder', 'pretrained_here']
 # %% ../../nbs/api/4_recipes/4_start.ipynb #6cdde0e0
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -103,6 +104,7 @@ def pretrained_here(
     lr: float,
     device: str="cpu",
     show_progress: bool|None=None,
+    **of_tokens: Any, # of small_text_encoder, such as dropout and initializer_range
 ) -> PixelEncoder|TextEncoder: # in eval mode
     "A tiny base: an encoder that was trained to guess masked tokens, or to redraw masked patches."
     torch.manual_seed(derive_seed(seed, "weights", name))
@@ -110,7 +112,8 @@ def pretrained_here(
                  intermediate_size=4*hidden_size)
     if kind == "tokens":
         tokenizer = train_wordpiece(texts, vocab_size)
-        model = MaskedLanguageModel(small_text_encoder(tokenizer, max_length=max_patches + 2, **sizes))
+        model = MaskedLanguageModel(small_text_encoder(tokenizer, max_length=max_patches + 2, **sizes,
+                                                       **of_tokens))
     else:
         render = RenderConfig(strategy=kind, max_patches=max_patches)
         encoder = PixelEncoder(PixelConfig(max_patches=max_patches, **sizes), render)

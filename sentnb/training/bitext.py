@@ -18,7 +18,7 @@ from ..core import at_least, checked, positive, whole
 from ..losses.bitext import additive_margin_softmax, max_hinge, sum_hinge
 from ..losses.gather import gather
 from .objectives import Batch, TextObjective, embed
-from .supervised import _Known
+from .supervised import Known
 from .views import Pairs, View
 
 # %% ../../nbs/api/3_training/12_bitext.ipynb #2c7a44d2
@@ -69,7 +69,7 @@ def relation(
 
 @dataclasses.dataclass(frozen=True)
 @checked(hidden=whole(1), classes=whole(2))
-class Entailment(_Known):
+class Entailment(Known):
     """A two-layer network says how a hypothesis stands to its premise.
 
     Examples are (premise, hypothesis, class), the class a whole number from 0."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..augmenters import photograph_view
 from ..core import checked, file_sha256, one_of, positive, whole
-from ..encoders.multimodal import PatchInput, blocks_of, embed_pictures
+from ..encoders.multimodal import OwnPatches, PatchInput, blocks_of, embed_pictures
 from ..losses.gather import gather
 from ..losses.supervised import SUP_CON, sup_con
 from .objectives import Batch, Objective
@@ -39,9 +39,12 @@ class PictureSupCon(Objective):
     variant: str = "supcon" # of `losses.sup_con`: "simclr" needs no labels; "paper_eq4", "released"
     views: str = "photograph" # or "dropout"
     positions: bool = True # of the patches
+    own: bool = False # by the patches of a PixelEncoder, grey; else by new ones
     vit: str|None = None # model.safetensors of a ViT whose embedding layer is taken; None: drawn
 
     def __post_init__(self):
+        if self.own and (self.pictures.dtype != np.uint8 or self.vit):
+            raise ValueError("own=True reads uint8 pictures, and takes nothing of a ViT")
         _check_pictures(self.pictures, self.labels)
         bytes_of_three = self.pictures.dtype == np.uint8 and self.pictures.shape[3] == 3
         if self.views == "photograph" and not bytes_of_three:
@@ -86,6 +89,15 @@ def check(self: PictureSupCon, examples: Sequence[Any], batch_size: int):
 @patch
 def check_encoder(self: PictureSupCon, encoder: Any, max_length: int|None=None):
     blocks_of(encoder)
+    if self.own:
+        height, width = self.pictures.shape[1:3]
+        size = getattr(getattr(encoder, "config", None), "patch_size", None)
+        if not hasattr(encoder, "patch_states") or height % size or width % size:
+            raise TypeError(f"own=True: a {type(encoder).__name__} has no patches into which pictures of "
+                            f"{height} by {width} are cut: expected a PixelEncoder, sides that 16 divides")
+        if (count := height*width//size**2) > encoder.max_length:
+            raise ValueError(f"{count} patches a picture, the encoder takes {encoder.max_length}")
+        return
     PatchInput(4, self.pictures.shape[1:3], self.patch_size)   # whether the patches fit
 
 # %% ../../nbs/api/3_training/15_pictures.ipynb #7a6f2e0c
@@ -94,6 +106,9 @@ def state(self: PictureSupCon, encoder: Any) -> nn.Module:
     "What pictures need beside the encoder."
     height, width, channels = self.pictures.shape[1:]
     state = nn.Module()
+    if self.own:
+        state.inputs = OwnPatches(encoder.width)
+        return state
     state.inputs = PatchInput(encoder.width, (height, width), self.patch_size, channels, self.positions)
     if self.vit: state.inputs.load_vit(self.vit)
     return state
@@ -102,6 +117,7 @@ def state(self: PictureSupCon, encoder: Any) -> nn.Module:
 def settings(self: PictureSupCon) -> dict: # what JSON can hold
     "Everything that decides it; the file of a ViT by its bytes, wherever it lies."
     values = super(PictureSupCon, self).settings()
+    if not self.own: del values["own"]   # as before there was any
     return values | (dict(vit=file_sha256(self.vit)[:16]) if self.vit else {})
 
 @patch

@@ -101,7 +101,9 @@ def _tasks(tasks: Sequence[Task]|None, settings: dict) -> tuple[Task, ...]: # se
 @dataclasses.dataclass(frozen=True, init=False)
 @checked(steps=whole(1), order=one_of("in turn", "together"), keep=one_of("last", "best"))
 class Stage:
-    "One stage of training: tasks, for how long, and which weights go on."
+    """One stage of training: tasks, for how long, and which weights go on.
+
+    Tasks in turn are those of VisualCSE, Algorithm 1 and Eq. 1: each with an optimiser of its own."""
     name: str
     tasks: tuple[Task, ...]
     steps: int

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Microworld', 'FAMILIES', 'LANGUAGES', 'Lexicon', 'LexiconError', 'load_lexicon', 'SPLITS', 'Scene', 'World',
-           'Grammar', 'Images', 'draw_scene']
+           'Grammar', 'Images', 'draw_scene', 'Sounds', 'play_scene']
 
 # %% ../../../nbs/api/1_corpora/6_microworld/0_microworld.ipynb #00587006
 from ...core import FAMILIES, LANGUAGES
@@ -12,8 +12,9 @@ from .grammar import Grammar
 from .lexicon import Lexicon, LexiconError, load_lexicon
 from .scenes import SPLITS, Scene, World
 from .pictures import Images, draw_scene
+from .sounds import Sounds, play_scene
 from .views import Microworld
 
 _all_ = [
     "Microworld", "FAMILIES", "LANGUAGES", "Lexicon", "LexiconError", "load_lexicon", "SPLITS", "Scene",
-    "World", "Grammar", "Images", "draw_scene"]
+    "World", "Grammar", "Images", "draw_scene", "Sounds", "play_scene"]

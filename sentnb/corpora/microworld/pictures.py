@@ -7,7 +7,8 @@ __all__ = ['Images', 'draw_scene']
 
 # %% ../../../nbs/api/1_corpora/6_microworld/5_pictures.ipynb #27b773a1
 import colorsys, random, zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from fastcore.basics import patch
@@ -17,8 +18,8 @@ from .views import Microworld
 
 # %% ../../../nbs/api/1_corpora/6_microworld/5_pictures.ipynb #c92d95d0
 class Images(NamedTuple):
-    "Pictures of one size, and the class of each."
-    pixels: np.ndarray # uint8 [n, size, size, 3]
+    "Pictures of one size, and the class of each; of sounds their spectrograms."
+    pixels: np.ndarray # uint8 [n, size, size, 3]; of sounds float32 [n, bands, frames, 1]
     labels: np.ndarray # int64 [n], places in `names`
     names: tuple[str, ...] # of the classes
 
@@ -54,6 +55,19 @@ def draw_scene(
 
 # %% ../../../nbs/api/1_corpora/6_microworld/5_pictures.ipynb #21b0cbd1
 @patch
+def _by_agent(self: Microworld, kind: str, n: int, classes: int, split: str,
+              drawn: Callable[[Scene, random.Random], Any]) -> tuple[list, np.ndarray, tuple[str, ...]]:
+    "Scenes of some agents in turn, drawn apart from all sentences; the class of each, and their names."
+    agents = sorted({agent for agents in self.world.agents.values() for agent in agents})
+    if not 2 <= classes <= len(agents): raise ValueError(f"classes={classes}: expected 2 to {len(agents)}")
+    rng, made = self._rng(split, n, kind, str(classes)), []
+    names = tuple(sorted(random.Random(zlib.crc32(kind.encode())).sample(agents, classes)))
+    while len(made) < n:
+        scene = self.world.draw(rng, agent=names[len(made) % classes])
+        if scene.split == split: made.append(drawn(scene, rng))
+    return made, np.arange(n) % classes, names
+
+@patch
 def pictures(self: Microworld,
     n: int=240,
     classes: int=12, # agents
@@ -61,13 +75,7 @@ def pictures(self: Microworld,
     split: str="train", # one of SPLITS
 ) -> Images: # in turn of each class
     "Scenes of some agents, as many of each as the next (or one more); drawn apart from all sentences."
-    agents = sorted({agent for agents in self.world.agents.values() for agent in agents})
-    if not 2 <= classes <= len(agents): raise ValueError(f"classes={classes}: expected 2 to {len(agents)}")
     if size < 8: raise ValueError(f"size={size}: expected at least 8 pixels")
-    rng, pixels = self._rng(split, n, "pictures", str(classes)), []
-    names = tuple(sorted(random.Random(zlib.crc32(b"pictures")).sample(agents, classes)))
-    while len(pixels) < n:
-        scene = self.world.draw(rng, agent=names[len(pixels) % classes])
-        if scene.split == split: pixels.append(draw_scene(scene, rng, size))
-    shape = (n, size, size, 3)
-    return Images(np.array(pixels, np.uint8).reshape(shape), np.arange(n) % classes, names)
+    def drawn(scene, rng): return draw_scene(scene, rng, size)
+    pixels, labels, names = self._by_agent("pictures", n, classes, split, drawn)
+    return Images(np.array(pixels, np.uint8).reshape(n, size, size, 3), labels, names)

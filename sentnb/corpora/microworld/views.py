@@ -94,17 +94,19 @@ def nli(self: Microworld,
     language: str="en", # one of LANGUAGES
     split: str="train", # one of SPLITS
     n: int=1_000, # rows
+    hypothesis: str|None=None, # the language of both hypotheses; None: that of the premise
 ) -> list[tuple[str, str, str]]: # premise, entailed hypothesis, contradicted hypothesis
     """Premises of `n` different scenes. What is entailed says less, in other words; what is contradicted
     changes one thing."""
     grammar, rng, rows = self._grammar(language), self._rng(split, n, "nli", language), []
+    says = self._grammar(hypothesis or language)
     for scene in self._scenes(rng, split):
         if len(rows) == n: break
         entailed, contradicted = self.world.entailed(rng, scene), self.world.contradicted(rng, scene)
         if entailed is None or contradicted is None: continue
         style = rng.getrandbits(8)
-        rows.append((self._tell(grammar, scene, rng, style), self._tell(grammar, entailed, rng, style ^ 255),
-                     self._tell(grammar, contradicted, rng)))
+        rows.append((self._tell(grammar, scene, rng, style), self._tell(says, entailed, rng, style ^ 255),
+                     self._tell(says, contradicted, rng)))
     return rows
 
 # %% ../../../nbs/api/1_corpora/6_microworld/4_views.ipynb #524bb020

@@ -37,6 +37,10 @@ declare("nli/xnli", "XNLI dev and test; row i is the same pair in 15 languages",
         test=(Tested("XNLI", _both, configs=_ours, place=9),),
         pretraining=Source("xnli", dict.fromkeys(_ours[1:], _both), ("validation",), english=_both,
                            by_config=True, isolated=True, place=6))
+declare("facebook/xnli", "MultiNLI's training part, translated by machine: row i is one pair in 15 languages",
+        "CC BY-NC 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
+        columns=_nli, configs=_xnli, hub_id="facebook/xnli", label_names=True, size=1_200_000_000,
+        revision="b8dd5d7af51114dbda02c0e3f6133f332186418e")
 declare("nli/xnli_extra", "XNLI dev and test in Korean and Burmese, row-aligned with nli/xnli",
         "ko CC BY-SA 4.0, my CC BY-NC 4.0", "Ham et al. 2020; Htet & Dras 2025",
         "https://github.com/kakaobrain/KorNLUDatasets",

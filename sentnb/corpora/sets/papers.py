@@ -75,3 +75,15 @@ declare("sentence-transformers/parallel-sentences-talks",
         revision="e5814e82944a25e9076a04273a82ca0478eb1fe5",
         parallel=Parallel("talks", {"en": ("english",)} | dict.fromkeys(_talks, ("non_english",)),
                           codes=_talks, collection="papers"))
+
+# %% ../../../nbs/api/1_corpora/2_sets/6_papers.ipynb #c4a7e10b
+_of_mc4 = dict(he="iw", tl="fil") # what mC4 calls them; the others as everywhere
+_pages = ("af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl pt ru sw ta te th "
+          "tl tr ur vi zh")
+
+for _language in _pages.split():
+    declare(f"allenai/c4-{_language}", f"mC4, {_language}: pages of the web, the first of its many files",
+            "ODC-BY", "Xue et al. 2021", "https://huggingface.co/datasets/allenai/c4",
+            columns=("text", "timestamp", "url"), hub_id="allenai/c4",
+            hub_file=f"multilingual/c4-{_of_mc4.get(_language, _language)}.tfrecord-00000-of-*.json.gz",
+            by_row=True, revision="1588ec454efa1a09f29cd18ddd04fe05fc8653a2")

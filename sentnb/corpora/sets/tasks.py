@@ -55,6 +55,11 @@ declare("retrieval/xquad", "XQuAD as passage retrieval, the same ids in 12 langu
                 **{f"queries-{l}": ("queries",) for l in _xquad}, "qrels": ("test",)},
         columns=_beir,
         test=tuple(part for l in LANGUAGES if l in _xquad for part in _searched("XQuAD", 7, f"-{l}")))
+declare("mteb/amazon_reviews_multi", "reviews of products in six languages, 0 to 4 for one to five stars",
+        "Amazon's terms, for research", "Keung et al. 2020", "https://arxiv.org/abs/2010.02573",
+        splits=("train", "validation", "test"), columns=("id", "text", "label"),
+        configs=("de", "en", "es", "fr", "ja", "zh"), hub_id="mteb/amazon_reviews_multi",
+        revision="1399c76144fd37290681b995c656ef9b2e06e26d", size=200_000_000)
 declare("mteb/nq",
         "Natural Questions as BEIR has it: questions to a search engine, 2.7 million passages of Wikipedia",
         "CC BY-SA 3.0", "Kwiatkowski et al. 2019; Thakur et al. 2021", "https://github.com/beir-cellar/beir",

@@ -40,7 +40,7 @@ class SentenceModule(nn.Module):
         self.tokenizer = getattr(encoder, "tokenizer", None)
         self._draws = hasattr(encoder, "render_config")
         self._computes = isinstance(encoder, nn.Module)
-        self._limit = getattr(encoder, "max_length", None) # of texts that are drawn it is the renderer's
+        self._limit = getattr(encoder, "max_length", None) if self._computes else None # words: any length
         if self._draws: self._limit = encoder.render_config.max_patches
         self._max_seq_length, self._told = None, False
         if max_seq_length is not None: self.max_seq_length = max_seq_length

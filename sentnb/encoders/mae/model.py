@@ -64,6 +64,7 @@ def forward(self: PatchDecoder,
     visible: torch.Tensor, # int64 [n, v], where they stand: 0 is [CLS], 1 + i patch i, -1 nothing
     hidden: torch.Tensor, # int64 [n, m], the places to predict, counted likewise
     mask: torch.Tensor, # bool [n, s], the places of [CLS], text and black patch
+    beside: torch.Tensor|None=None, # float [n, k, d], states that stand at no place and that all see
 ) -> torch.Tensor: # float [n, m, 256*num_channels], channels last; past the end of a row of `hidden` anything
     "Mask tokens at the places that are not visible, positions, layers; the pixels of the hidden places."
     n, s = mask.shape
@@ -71,6 +72,9 @@ def forward(self: PatchDecoder,
     place = visible.where(visible >= 0, s)[..., None].expand(-1, -1, self.width) # padding goes past the end
     x = self.mask_token.to(h.dtype).expand(n, s + 1, -1).scatter(1, place, h)[:, :s]
     x = x + self.decoder_pos_embed[:, :s]
+    if beside is not None: # behind the places, so that these keep their numbers
+        x = torch.cat([x, self.decoder_embed(beside)], 1)
+        mask = nn.functional.pad(mask, (0, beside.shape[1]), value=True)
     for layer in self.decoder_layers: x = layer(x, mask[:, None, None])
     return self.decoder_pred(self.decoder_norm(pick(x, hidden)))
 
@@ -174,13 +178,19 @@ def predict(self: MaskedAutoencoder,
     num_patches: torch.Tensor, # int64 [n]
     visible: torch.Tensor, # int64 [n, v]
     hidden: torch.Tensor, # int64 [n, m]
+    beside: torch.Tensor|None=None, # float [n, k, d], vectors that stand at no place and that all see
 ) -> tuple[torch.Tensor, torch.Tensor]: # predicted and true pixels, float [n, m, 256*num_channels]
     "What the decoder draws at the hidden places, standardised if `normalize`, and what stood there."
     x = self.encoder.patch_states(pixels)
-    states = self.encoder.transform(pick(x, visible), visible >= 0)
+    given, seen, count = pick(x, visible), visible >= 0, 0
+    if beside is not None:
+        given, count = torch.cat([beside.to(x.dtype), given], 1), beside.shape[1]
+        seen = nn.functional.pad(seen, (count, 0), value=True)
+    states = self.encoder.transform(given, seen)
     mask = torch.arange(x.shape[1], device=pixels.device) <= num_patches[:, None] + 1
+    drawn = self.decoder(states[:, count:], visible, hidden, mask, states[:, :count] if count else None)
     target = pick(self.encoder.patches(pixels), hidden - 1)
-    return self.decoder(states, visible, hidden, mask), target.repeat_interleave(self.config.num_channels, -1)
+    return drawn, target.repeat_interleave(self.config.num_channels, -1)
 
 @patch
 def forward(self: MaskedAutoencoder,
