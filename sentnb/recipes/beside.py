@@ -118,8 +118,10 @@ def transfer_tasks(
     "What a linear classifier shall learn from frozen vectors."
     world = corpora.Microworld(seed=0) if source == "microworld" else None
     if world: return {name: transfer.microworld_data(world, name, n=most or 1_000) for name in names}
-    return {name: {part: _drawn(rows, f"{name}, {part}", most)
-                   for part, rows in transfer.task_data(name).items()} for name in names}
+    def some(name, part, rows): # of a rare class enough for ten folds
+        return transfer.draw_rows(rows, most, f"{name}, {part}", least=20*(part == "train"))
+    return {name: {part: some(name, part, rows) for part, rows in transfer.task_data(name).items()}
+            for name in names}
 
 # %% ../../nbs/api/4_recipes/10_beside.ipynb #337f06f1
 @dataclass

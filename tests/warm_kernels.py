@@ -1,0 +1,91 @@
+"""Kernels forked from a process that has loaded the large packages: a library notebook then starts in no time.
+
+Nothing of sentnb is loaded in it: a kernel imports the library as any other does. Where there is no fork, and no
+handle of a process that is no child, kernels start as they always do."""
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+
+from jupyter_client.provisioning import local_provisioner
+
+LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distributed.tensor", "pandas",
+          "matplotlib.pyplot", "scipy.stats", "sklearn.linear_model", "datasets", "ipykernel.kernelapp",
+          "matplotlib_inline.backend_inline")
+READ_AT_IMPORT = ("PYTHON", "HF_", "OMP_", "MKL_", "TRANSFORMERS_", "MPL")
+launch = local_provisioner.launch_kernel
+
+
+def serve():
+    "Read a command a line, fork, and answer with the number of the process that became it."
+    import importlib
+    for name in LOADED: importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)   # nobody waits for the children
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if child := os.fork():
+            os.setpgid(child, child)   # before anyone asks for its group
+            print(child, flush=True)
+        else: become(**asked)
+
+
+def become(arguments: list[str], env: dict[str, str], cwd: str|None):
+    "The kernel that `python -m ipykernel_launcher` would be."
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1): os.dup2(nothing, stream)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd or ".")
+    sys.argv = ["ipykernel_launcher", *arguments]
+    from ipykernel import kernelapp
+    kernelapp.launch_new_instance()
+    os._exit(0)
+
+
+class Forked:
+    "What jupyter_client asks of a kernel's process."
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int): self.pid, self.handle, self.returncode = pid, os.pidfd_open(pid), None
+
+    def poll(self):
+        if self.returncode is None and select.select([self.handle], [], [], 0)[0]:
+            os.close(self.handle)
+            self.returncode = 0   # that it has ended is all that can be known
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if self.poll() is None: select.select([self.handle], [], [], timeout)
+        return self.poll()
+
+    def send_signal(self, which):
+        if self.poll() is None: os.kill(self.pid, which)
+
+    def kill(self): self.send_signal(signal.SIGKILL)
+    def terminate(self): self.send_signal(signal.SIGTERM)
+
+
+@functools.cache
+def server(names: tuple) -> subprocess.Popen:
+    "One for all kernels whose packages read the same environment."
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return subprocess.Popen([sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); "
+                             "import warm_kernels; del sys.path[0]; warm_kernels.serve()"],
+                            env={**os.environ, **dict(names)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True)
+
+
+def warm(command, env=None, cwd=None, **others):
+    "In the place of `launch_kernel`."
+    env = dict(os.environ if env is None else env)
+    if command[1:3] != ["-m", "ipykernel_launcher"] or not hasattr(os, "pidfd_open"):
+        return launch(command, env=env, cwd=cwd, **others)
+    process = server(tuple(sorted((k, v) for k, v in env.items() if k.startswith(READ_AT_IMPORT))))
+    env["JPY_PARENT_PID"] = str(process.pid)
+    process.stdin.write(json.dumps(dict(arguments=command[3:], env=env, cwd=cwd)) + "\n")
+    process.stdin.flush()
+    return Forked(int(process.stdout.readline()))
