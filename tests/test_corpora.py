@@ -223,8 +223,8 @@ def test_the_hub_is_asked_for_the_declared_revision(monkeypatch):
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b", similarity_score=1.)])
     assert len(corpora.load("mteb/stsb_multi_mt", "nl", "test")) == 1
-    revision = corpora.DATASETS["mteb/stsb_multi_mt"].revision
-    assert hub.asked == [(("mteb/stsb_multi_mt", "nl"), dict(split="test", revision=revision, streaming=False))]
+    asked = dict(split="test", revision=corpora.DATASETS["mteb/stsb_multi_mt"].revision, streaming=False)
+    assert hub.asked == [(("mteb/stsb_multi_mt", "nl"), asked)]
 
 
 def test_labels_of_the_hub_become_names(monkeypatch):

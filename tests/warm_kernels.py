@@ -1,7 +1,7 @@
-"""Kernels forked from a process that has loaded the large packages: a library notebook then starts in no time.
+"""Kernels forked from a process that has loaded the large packages: a library notebook starts in no time.
 
-Nothing of sentnb is loaded in it: a kernel imports the library as any other does. Where there is no fork, and no
-handle of a process that is no child, kernels start as they always do."""
+Nothing of sentnb is loaded in it: a kernel imports the library as any other does. Where a process that is no
+child cannot be waited for (all but Linux), kernels start as they always do."""
 import functools
 import json
 import os
@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 
 from jupyter_client.provisioning import local_provisioner
 
@@ -16,7 +17,7 @@ LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distribu
           "matplotlib.pyplot", "scipy.stats", "sklearn.linear_model", "datasets", "ipykernel.kernelapp",
           "matplotlib_inline.backend_inline")
 READ_AT_IMPORT = ("PYTHON", "HF_", "OMP_", "MKL_", "TRANSFORMERS_", "MPL")
-launch = local_provisioner.launch_kernel
+launch, one_at_a_time = local_provisioner.launch_kernel, threading.Lock()
 
 
 def serve():
@@ -72,11 +73,8 @@ class Forked:
 @functools.cache
 def server(names: tuple) -> subprocess.Popen:
     "One for all kernels whose packages read the same environment."
-    folder = os.path.dirname(os.path.abspath(__file__))
-    return subprocess.Popen([sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); "
-                             "import warm_kernels; del sys.path[0]; warm_kernels.serve()"],
-                            env={**os.environ, **dict(names)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            text=True)
+    return subprocess.Popen([sys.executable, __file__], env={**os.environ, **dict(names)}, text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def warm(command, env=None, cwd=None, **others):
@@ -84,8 +82,15 @@ def warm(command, env=None, cwd=None, **others):
     env = dict(os.environ if env is None else env)
     if command[1:3] != ["-m", "ipykernel_launcher"] or not hasattr(os, "pidfd_open"):
         return launch(command, env=env, cwd=cwd, **others)
-    process = server(tuple(sorted((k, v) for k, v in env.items() if k.startswith(READ_AT_IMPORT))))
-    env["JPY_PARENT_PID"] = str(process.pid)
-    process.stdin.write(json.dumps(dict(arguments=command[3:], env=env, cwd=cwd)) + "\n")
-    process.stdin.flush()
-    return Forked(int(process.stdout.readline()))
+    read = tuple(sorted((name, value) for name, value in env.items() if name.startswith(READ_AT_IMPORT)))
+    with one_at_a_time:
+        process = server(read)
+        env["JPY_PARENT_PID"] = str(process.pid)
+        process.stdin.write(json.dumps(dict(arguments=command[3:], env=env, cwd=cwd)) + "\n")
+        process.stdin.flush()
+        return Forked(int(process.stdout.readline()))
+
+
+if __name__ == "__main__":
+    del sys.path[0]   # this folder
+    serve()
