@@ -44,6 +44,16 @@ def fonts() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def warm_kernels():
+    "Kernels that this process starts have torch loaded already."
+    from jupyter_client.provisioning import local_provisioner
+    from warm_kernels import warm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_provisioner, "launch_kernel", warm)
+        yield
+
+
 @pytest.fixture
 def one_thread():
     "As the processes that a run is compared with: sums in another order are other numbers."

@@ -10,8 +10,6 @@ from sentnb import experiments # noqa: F401, before the readers of notebooks: it
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
-from jupyter_client.provisioning import local_provisioner
-import warm_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = [path for path in sorted((ROOT/"nbs"/"api").rglob("*.ipynb"))
@@ -36,18 +34,15 @@ def execute(path: Path, copy: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def executed(request, tmp_path_factory):
+def executed(request, tmp_path_factory, warm_kernels):
     "All that the chosen tests ask for, two at a time; a test waits for its own."
     folder = tmp_path_factory.mktemp("executed")
-    monkeypatch_of_module = pytest.MonkeyPatch()
-    monkeypatch_of_module.setattr(local_provisioner, "launch_kernel", warm_kernels.warm)
     asked = {item.callspec.params["path"] for item in request.session.items
              if getattr(item, "originalname", "") == "test_runs_and_shows_what_it_showed"}
     with ThreadPoolExecutor(2) as pool:
         copies = {path: folder/name_of(path).replace("/", "+") for path in NOTEBOOKS if path in asked}
         yield {path: (pool.submit(execute, path, copy), copy) for path, copy in copies.items()}
         pool.shutdown(cancel_futures=True)
-    monkeypatch_of_module.undo()
 
 
 def shape(path: Path) -> list[list[str]]:

@@ -72,7 +72,7 @@ def hub(tmp_path_factory):
 
 
 @pytest.fixture
-def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch):
+def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch, warm_kernels):
     "Run a notebook at paper: at_paper(path, offline=False) -> its folder."
     home = hub.folder/"home" # one cache for all
     places = dict(SENTNB_FIGURES=tmp_path/"figures", SENTNB_CACHE=tmp_path/"cache", HF_HOME=home,
