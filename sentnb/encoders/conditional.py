@@ -171,7 +171,8 @@ def looks(self: ConditionalMaskedLanguageModel,
     """What reaches what (CMLM, Figure 1), from the attention of the first layer: tokens of the first
     sentence, projections, tokens of the second and, as columns alone, the padding behind it."""
     ids, mask = self.collate([first])
-    given, seen = (tensor[:1] for tensor in self.collate([second, f"{second} {second}"])) # with padding
+    longer = " ".join([second, *[self.mask_token]*2])
+    given, seen = (tensor[:1] for tensor in self.collate([second, longer])) # with padding
     maps, again = {0: None}, {0: None}
     ids, mask, given, seen = (tensor.to(self.device) for tensor in (ids, mask, given, seen))
     with evaluating(self):
