@@ -134,6 +134,9 @@ def test_every_part_stands_beside_its_evidence(row):
         paired = "; ".join(f"{part.evidence}: {part.verdict}" for part in found)
         assert paired + f". {besides}"*bool(besides) == row["evidence"], "nothing is lost or moved"
     decides = parts.deciding(found, row["verdict"])
+    if row["verdict"] == "not run":
+        assert decides is None and row["rule"], "a reason, and nothing that would decide"
+        return
     assert decides.verdict == row["verdict"] and parts.interval_svg(decides).count("<circle")
     sides = {(low > part.threshold, high < part.threshold) for part in found if len(part.intervals) == 1
              for low, high in part.intervals if part.verdict == "inconclusive at this scale" and low < high}
