@@ -8,6 +8,7 @@ import torch
 from tiny_text import TEXTS, tiny, tiny_roberta
 from transformers import AutoModelForMaskedLM, BertForMaskedLM, RobertaForMaskedLM
 
+from sentnb import recipes
 from sentnb.encoders import MaskedLanguageModel, TextEncoder
 from sentnb.encoders.text import train_wordpiece
 
@@ -149,3 +150,10 @@ def test_a_masked_model_remembers_its_masking_and_its_head(tokenizer, tmp_path):
     dict(mask_ratio=0), dict(mask_ratio=1), dict(mask_share=.8, random_share=.3), dict(random_share=-.1)])
 def test_impossible_shares_are_refused(tokenizer, wrong):
     with pytest.raises(ValueError, match="share|mask_ratio"): MaskedLanguageModel(tiny(tokenizer), **wrong)
+
+
+def test_a_new_head_computes_as_its_encoder_does():
+    "The shipped checkpoint is in half the bits, its encoder is loaded in all of them."
+    encoder = recipes.start_text_encoder("text-small-mlm")
+    model = MaskedLanguageModel(encoder)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

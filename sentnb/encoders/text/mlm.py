@@ -41,6 +41,7 @@ def _with_new_head(encoder: TextEncoder) -> nn.Module:
         except ValueError:
             name = type(encoder.model).__name__
             raise ValueError(f"{name} has no masked-language-model head in transformers") from None
+        whole = whole.to(encoder.model.dtype)   # not what the config says that its file has
         setattr(whole, whole.base_model_prefix, encoder.model)
         whole.tie_weights()
     return whole
