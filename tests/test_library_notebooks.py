@@ -25,6 +25,7 @@ def execute(path: Path, copy: Path) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "JUPYTER_PREFER_ENV_PATH": "1",
            "TQDM_DISABLE": "1"} # a bar that only a slow machine shows is no output
     env.pop("SENTNB_HUB", None)
+    if "sys.modules" in path.read_text(encoding="utf-8"): env["COLD_KERNEL"] = "1"   # it asks what is loaded
     notebook, place = nbformat.read(path, 4), {"metadata": {"path": str(ROOT)}}
     client = NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources=place)
     try: client.execute(env=env)

@@ -13,9 +13,10 @@ import threading
 
 from jupyter_client.provisioning import local_provisioner
 
+# not matplotlib: a kernel tells it to show figures, before it is loaded
 LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distributed.tensor", "pandas",
-          "matplotlib.pyplot", "scipy.stats", "sklearn.linear_model", "datasets", "ipykernel.kernelapp",
-          "matplotlib_inline.backend_inline")
+          "scipy.stats", "sklearn.linear_model", "datasets", "ipykernel.kernelapp")
+COLD = "COLD_KERNEL"   # in its environment: a kernel that starts as it always does
 READ_AT_IMPORT = ("PYTHON", "HF_", "OMP_", "MKL_", "TRANSFORMERS_", "MPL")
 launch, one_at_a_time = local_provisioner.launch_kernel, threading.Lock()
 
@@ -41,6 +42,8 @@ def become(arguments: list[str], env: dict[str, str], cwd: str|None):
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd or ".")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tqdm"]:
+        del sys.modules[name]   # it asks at its import whether this is a notebook
     sys.argv = ["ipykernel_launcher", *arguments]
     from ipykernel import kernelapp
     kernelapp.launch_new_instance()
@@ -80,7 +83,7 @@ def server(names: tuple) -> subprocess.Popen:
 def warm(command, env=None, cwd=None, **others):
     "In the place of `launch_kernel`."
     env = dict(os.environ if env is None else env)
-    if command[1:3] != ["-m", "ipykernel_launcher"] or not hasattr(os, "pidfd_open"):
+    if command[1:3] != ["-m", "ipykernel_launcher"] or not hasattr(os, "pidfd_open") or COLD in env:
         return launch(command, env=env, cwd=cwd, **others)
     read = tuple(sorted((name, value) for name, value in env.items() if name.startswith(READ_AT_IMPORT)))
     with one_at_a_time:
