@@ -2009,6 +2009,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                        'sentnb.recipes.beside.Beside.write_printed': ( 'api/4_recipes/beside.html#beside.write_printed',
                                                                                        'sentnb/recipes/beside.py'),
                                        'sentnb.recipes.beside._drawn': ('api/4_recipes/beside.html#_drawn', 'sentnb/recipes/beside.py'),
+                                       'sentnb.recipes.beside.backbones': ( 'api/4_recipes/beside.html#backbones',
+                                                                            'sentnb/recipes/beside.py'),
                                        'sentnb.recipes.beside.inference_triples': ( 'api/4_recipes/beside.html#inference_triples',
                                                                                     'sentnb/recipes/beside.py'),
                                        'sentnb.recipes.beside.sentences_in': ( 'api/4_recipes/beside.html#sentences_in',

@@ -9,8 +9,8 @@ __all__ = ['KINDS', 'OF_A_RECIPE', 'PERTURBATIONS', 'Clean', 'TrainingData', 'ne
            'start_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'examples', 'normalized',
            'subset', 'train', 'as_shipped', 'score_table', 'ship', 'Needed', 'look', 'needed', 'Plan', 'Training',
            'data_sets', 'scored_sets', 'INFERENCE', 'Ranking', 'frozen_base', 'inference_examples', 'new_lens',
-           'on_inference', 'on_translations', 'stored_states', 'verses', 'SIMCSES', 'Beside', 'inference_triples',
-           'sentences_in', 'similarity_tests', 'single_sentences', 'tests_in', 'transfer_tasks']
+           'on_inference', 'on_translations', 'stored_states', 'verses', 'SIMCSES', 'Beside', 'backbones',
+           'inference_triples', 'sentences_in', 'similarity_tests', 'single_sentences', 'tests_in', 'transfer_tasks']
 
 # %% ../../nbs/api/4_recipes/0_recipes.ipynb #821687e4
 from .data import KINDS, OF_A_RECIPE, PERTURBATIONS, Clean, TrainingData, neighbouring_sentences
@@ -28,7 +28,7 @@ from .lenses import (
     INFERENCE, Ranking, frozen_base, inference_examples, new_lens, on_inference, on_translations,
     stored_states, verses)
 from sentnb.recipes.beside import (
-    SIMCSES, Beside, inference_triples, sentences_in, similarity_tests, single_sentences, tests_in,
+    SIMCSES, Beside, backbones, inference_triples, sentences_in, similarity_tests, single_sentences, tests_in,
     transfer_tasks)
 
 _all_ = [
@@ -40,5 +40,6 @@ _all_ = [
     "subset", "train", "as_shipped", "score_table", "ship", "Needed", "look", "needed", "Plan", "Training",
     "data_sets", "scored_sets", "INFERENCE", "Ranking", "frozen_base", "inference_examples", "new_lens",
     "on_inference", "on_translations", "stored_states", "verses",
-    "SIMCSES", "Beside", "inference_triples", "sentences_in", "similarity_tests", "single_sentences",
+    "SIMCSES", "Beside", "backbones", "inference_triples", "sentences_in", "similarity_tests",
+    "single_sentences",
     "tests_in", "transfer_tasks"]

@@ -92,10 +92,12 @@ class Training(NamedTuple):
     held: int|None=None # texts whose activations are held at a time; None: those of a step
     trained: bool=True # False: they are only read
     kept: bool=True # a checkpoint of each stays
+    layers: int|None=None # the lower ones of the model; None: all
 
 @patch(as_prop=True)
-def shape(self: Training) -> Shape:
-    return SHAPES.get(self.model) or SHAPES.get(self.model and grown_from(self.model), BASE)
+def shape(self: Training) -> Shape: # a cut model's parameters are counted whole
+    whole = SHAPES.get(self.model) or SHAPES.get(self.model and grown_from(self.model), BASE)
+    return whole if self.layers is None else whole._replace(layers=self.layers)
 
 @patch(as_prop=True)
 def operations(self: Training) -> float:
