@@ -21,7 +21,8 @@ def described(
     "A model and its parameters in millions, by its card; what has no card is said to be trained by the run."
     card = data_dir("checkpoints")/model/"README.md"
     if "/" in model: return model
-    if not card.is_file(): return model if "trained" in model else f"{model}, trained here"
+    borrowed = "-" in model or "trained" in model   # a checkpoint's name; a word is what a run calls its own
+    if not card.is_file(): return model if borrowed else f"{model}, trained here"
     size = re.search(r"^- size: ([\d,]+) parameters", card.read_text(encoding="utf-8"), re.M)
     if not size: raise ValueError(f"the card of {model} has no line '- size: N parameters'; write it there")
     return f"{model}, {int(size[1].replace(',', ''))/1e6:.0f} M"
