@@ -45,12 +45,13 @@ def _part(rule: str, evidence: str, verdict: str) -> Part:
 
 # %% ../../nbs/api/1_results/12_parts.ipynb #61b29e38
 _SETTLED = re.compile(rf"(.*?): ({'|'.join(VERDICTS)})(?=; |\. |$)")
+_BETWEEN = re.compile(r"; (?![^()]*\))")   # parts; not within a name such as CL(mBERT; NLI)
 
 def parts_of(
     verdict: Verdict, # as a run recorded it
 ) -> tuple[list[Part], str]: # its parts, and what is said besides
     "Each part of a rule beside its evidence; a rule that cannot be told apart is one part, whole."
-    evidence, rules = verdict.evidence, verdict.rule.removeprefix("all of: ").split("; ")
+    evidence, rules = verdict.evidence, _BETWEEN.split(verdict.rule.removeprefix("all of: "))
     if not verdict.rule.startswith("all of: "):
         measured, _, besides = evidence.partition("]. ")
         return [_part(verdict.rule, measured + "]"*bool(besides), verdict.verdict)], besides
