@@ -105,7 +105,7 @@ USED = {
     ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")],
     ("lensing", "base models"): [(LENSING, "BERT", "google-bert/bert-large-uncased"),
                                  (LENSING, "mBERT", "google-bert/bert-base-multilingual-cased"),
-                                 (MINING, "base", "google-bert/bert-base-multilingual-cased")],
+                                 (MINING, "mBERT", "google-bert/bert-base-multilingual-cased")],
     ("lensing", "reduction"): "encoders.lens: the maximum over time, and MeanPool",
     ("lensing", "non-linearity"): "encoders.lens",
     ("lensing", "number of convolution layers M"): "the paper does not state it; LensConfig's default",
