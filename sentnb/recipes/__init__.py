@@ -41,5 +41,4 @@ _all_ = [
     "data_sets", "scored_sets", "INFERENCE", "Ranking", "frozen_base", "inference_examples", "new_lens",
     "on_inference", "on_translations", "stored_states", "verses",
     "SIMCSES", "Beside", "backbones", "inference_triples", "sentences_in", "similarity_tests",
-    "single_sentences",
-    "tests_in", "transfer_tasks"]
+    "single_sentences", "tests_in", "transfer_tasks"]

@@ -18,7 +18,7 @@ from .run import Record
 def described(
     model: str, # a checkpoint that is shipped, a Hub id, or how else a setting names it
 ) -> str: # "text-small-mlm, 3 M"
-    "A model and its parameters in millions, by its card; what has no card is said to be trained by the run."
+    "A model and its parameters in millions, by its card; a plain word without a card was trained by the run."
     card = data_dir("checkpoints")/model/"README.md"
     if "/" in model: return model
     borrowed = "-" in model or "trained" in model   # a checkpoint's name; a word is what a run calls its own
