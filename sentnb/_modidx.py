@@ -2678,6 +2678,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                             'sentnb/results/verdicts.py'),
                                          'sentnb.results.verdicts.Verdict.__str__': ( 'api/1_results/verdicts.html#verdict.__str__',
                                                                                       'sentnb/results/verdicts.py'),
+                                         'sentnb.results.verdicts.also_on': ( 'api/1_results/verdicts.html#also_on',
+                                                                              'sentnb/results/verdicts.py'),
                                          'sentnb.results.verdicts.not_run': ( 'api/1_results/verdicts.html#not_run',
                                                                               'sentnb/results/verdicts.py'),
                                          'sentnb.results.verdicts.over_seeds': ( 'api/1_results/verdicts.html#over_seeds',

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['PAPERS', 'Claim', 'catalogue', 'claim', 'claims', 'hyperparameters', 'published', 'published_points', 'row_key',
            'tables', 'Interval', 'bootstrap', 'interval', 'paired_difference', 'percentiles', 'redraw_counts',
-           'redraws', 'wilson', 'VERDICTS', 'Comparison', 'Estimate', 'Verdict', 'not_run', 'over_seeds', 'settle',
-           'settle_all', 'settle_most', 'Scores', 'PACKAGES', 'code_state', 'hardware', 'peak_memory', 'versions',
-           'CLAIMS', 'DEMONSTRATION', 'NUMBERS', 'Record', 'Run', 'load_run', 'run_folder', 'compare', 'side_by_side',
-           'to_html', 'to_markdown', 'difference']
+           'redraws', 'wilson', 'VERDICTS', 'Comparison', 'Estimate', 'Verdict', 'also_on', 'not_run', 'over_seeds',
+           'settle', 'settle_all', 'settle_most', 'Scores', 'PACKAGES', 'code_state', 'hardware', 'peak_memory',
+           'versions', 'CLAIMS', 'DEMONSTRATION', 'NUMBERS', 'Record', 'Run', 'load_run', 'run_folder', 'compare',
+           'side_by_side', 'to_html', 'to_markdown', 'difference']
 
 # %% ../../nbs/api/1_results/0_results.ipynb #003329e1
 from .papers import (
@@ -16,7 +16,7 @@ from .papers import (
 from .intervals import (
     Interval, bootstrap, interval, paired_difference, percentiles, redraw_counts, redraws, wilson)
 from .verdicts import (
-    VERDICTS, Comparison, Estimate, Verdict, not_run, over_seeds, settle, settle_all, settle_most)
+    VERDICTS, Comparison, Estimate, Verdict, also_on, not_run, over_seeds, settle, settle_all, settle_most)
 from .scores import Scores
 from .machine import PACKAGES, code_state, hardware, peak_memory, versions
 from .run import CLAIMS, DEMONSTRATION, NUMBERS, Record, Run, load_run, run_folder
@@ -26,7 +26,7 @@ from .difference import difference
 _all_ = [
     "PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "published_points",
     "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference", "percentiles",
-    "redraw_counts", "redraws", "wilson", "VERDICTS", "Comparison", "Estimate", "Verdict", "not_run",
-    "over_seeds", "settle", "settle_all", "settle_most", "Scores", "PACKAGES", "code_state", "hardware",
-    "peak_memory", "versions", "CLAIMS", "DEMONSTRATION", "NUMBERS", "Record", "Run", "load_run",
+    "redraw_counts", "redraws", "wilson", "VERDICTS", "Comparison", "Estimate", "Verdict", "also_on",
+    "not_run", "over_seeds", "settle", "settle_all", "settle_most", "Scores", "PACKAGES", "code_state",
+    "hardware", "peak_memory", "versions", "CLAIMS", "DEMONSTRATION", "NUMBERS", "Record", "Run", "load_run",
     "run_folder", "compare", "side_by_side", "to_html", "to_markdown", "difference"]
