@@ -22,10 +22,10 @@ LARGE = "RoBERTa-large is not run"
 # a row -> (notebook, setting, what the table has) each, or why no setting has it
 USED = {
     ("pixel", "base checkpoint"): [
-        ("03_alignment", "base", "Team-PIXEL/pixel-base"),
+        ("03_alignment", "bases 0", "Team-PIXEL/pixel-base"),
         ("04_language_models", "PIXEL", "Team-PIXEL/pixel-base"),
         ("05_leapfrog", "starts 0", "Team-PIXEL/pixel-base"),
-        ("06_retrieval", "base", "Team-PIXEL/pixel-base")],
+        ("06_retrieval", "bases 0", "Team-PIXEL/pixel-base")],
     ("pixel", "text renderer"): "the only one there is: sentnb.renderer draws by PangoCairo",
     ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
     ("pixel", "learning rate, all other steps"): [
@@ -71,15 +71,15 @@ USED = {
     ("pixel", "visual augmentations tried"): "IMAGE_VIEWS of 03: the five",
     ("pixel", "retrieval cut-offs"): "retrieval.MEASURES; test_constants",
     ("pixel", "LM ablation pooling"): "the mean, as 04 starts its encoders of tokens",
-    ("micse", "base model"): [(name, "base", "google-bert/bert-base-uncased") for name in MICSE],
+    ("micse", "base model"): [("07_micse_lowshot", "bases 0", "google-bert/bert-base-uncased"),
+                              ("08_micse_attention", "base", "google-bert/bert-base-uncased")],
     ("micse", "temperature tau"): "SimCSE's default; test_constants",
     ("micse", "lambda"): [("07_micse_lowshot", "ami_weights", [2.5e-3]),
                           ("08_micse_attention", "weights", [2.5e-3])],
     ("micse", "lambda coarse grid"): "the paper's choice is taken",
     ("micse", "lambda fine grid"): "the paper's choice is taken",
     ("micse", "batch size"): [(name, "batch", 50) for name in MICSE],
-    ("micse", "learning rate"): [("08_micse_attention", "lr", 3e-5),
-                                 ("07_micse_lowshot", "second_rate", 3e-5)],
+    ("micse", "learning rate"): [("08_micse_attention", "lr", 3e-5)],
     ("micse", "warm-up steps"): [(name, "warmup", 250) for name in MICSE],
     ("micse", "optimization steps"): "one number of steps for all sizes: 07 has one row `steps`",
     ("micse", "epochs"): [(name, "steps", 1_000_000//50) for name in MICSE],
