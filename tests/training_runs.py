@@ -59,7 +59,7 @@ def nearness(encoder, begin=tiny):
     return dict(score=-math.sqrt(moved), moved=math.sqrt(moved))
 
 
-def plain_descent(parameters, weight_decay):
+def plain_descent(parameters, weight_decay, fused=None):
     "In place of AdamW, which would blow the rounding of a gradient near zero up to a whole step."
     return torch.optim.SGD(parameters, lr=0., weight_decay=weight_decay)
 

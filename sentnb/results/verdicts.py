@@ -152,7 +152,7 @@ def write(self: Estimate,
 def also_on(
     run: Any, # results.Run
     base: str, # the other base
-    by_claim: Mapping[str, Verdict|Comparison|Iterable[Verdict|Comparison]], # parts, as `Run.claim` takes them
+    by_claim: Mapping[str, Verdict|Comparison|Iterable[Verdict|Comparison]], # parts, as for `Run.claim`
     table: str, # where the intervals are written down, in rows "base: claim"
 ) -> dict[str, str]: # verdict of each claim
     "What rules say on another base: intervals into the numbers, verdicts into the notes of run.json alone."

@@ -64,8 +64,8 @@ class Steps:
         self.states = torch.nn.ModuleList(self._state(k) for k in numbers)
         self.turns = [[k] for k in numbers] if stage.order == "in turn" else [[*numbers]]
         self.parameters = [self._parameters(turn) for turn in self.turns]
-        options = dict(weight_decay=weight_decay) | (dict(fused=True) if on_gpu else {})
-        self.optimizers = [torch.optim.AdamW(each, **options) for each in self.parameters]
+        self.optimizers = [torch.optim.AdamW(each, weight_decay=weight_decay, fused=True)
+                           for each in self.parameters]
         options = dict(batch_size=None, num_workers=workers, pin_memory=on_gpu)
         self.batches = [iter(DataLoader(self._batches(k, start), **options)) for k in numbers]
 
