@@ -8,7 +8,7 @@ __all__ = ['VERDICTS', 'Verdict', 'settle', 'not_run', 'settle_all', 'settle_mos
 
 # %% ../../nbs/api/1_results/3_verdicts.ipynb #40bc4450
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 import numpy as np
 from fastcore.basics import patch
@@ -156,13 +156,13 @@ def also_on(
     table: str, # where the intervals are written down, in rows "base: claim"
 ) -> dict[str, str]: # verdict of each claim
     "What rules say on another base: intervals into the numbers, verdicts into the notes of run.json alone."
-    said = {}
+    said = {}   # claim -> its verdict
     for claim, parts in by_claim.items():
         parts = [parts] if isinstance(parts, (Verdict, Comparison)) else list(parts)
         for part in parts:
             if isinstance(part, Comparison):
                 part.estimate.write(run, table, f"{base}: {claim}", part.estimate.what)
         settled = [part.settled() if isinstance(part, Comparison) else part for part in parts]
-        said[claim] = settle_all(settled).verdict
-    run.note(f"verdicts on {base}", said)
-    return said
+        said[claim] = settle_all(settled)
+    run.note(f"verdicts on {base}", {claim: asdict(verdict) for claim, verdict in said.items()})
+    return {claim: verdict.verdict for claim, verdict in said.items()}
