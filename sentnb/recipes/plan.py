@@ -77,7 +77,10 @@ SHAPES = { # of those that are of another size; of the vocabulary, too; of a len
     "google-bert/bert-base-multilingual-cased": Shape(12, 768, 178), "google/byt5-base": Shape(18, 1536, 417),
     "mbert-standin": Shape(8, 384, 111), "multilingual-e5-small": Shape(12, 384, 118),
     "text-small-mlm": Shape(4, 192, 3), "sentnb-small": Shape(1, 384, 2), "a lens": Shape(1, 384, 2),
-    **dict.fromkeys(("pixel-small-mae", "pixel-small-mae-continuous"), Shape(4, 192, 2)),
+    **dict.fromkeys(("pixel-small-mae", "pixel-small-mae-continuous", "pixel-small-taught"),
+                    Shape(4, 192, 2)),
+    **dict.fromkeys(("subwords", "subwords of ten languages", "characters", "bytes"),   # of 04
+                    Shape(4, 192, 3)),
     **dict.fromkeys(("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"), Shape(6, 384, 23))}
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #5d0c7a1e
