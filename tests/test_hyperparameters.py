@@ -22,10 +22,10 @@ LARGE = "RoBERTa-large is not run"
 # a row -> (notebook, setting, what the table has) each, or why no setting has it
 USED = {
     ("pixel", "base checkpoint"): [
-        ("03_alignment", "bases 0", "Team-PIXEL/pixel-base"),
+        ("03_alignment", "starts 0", "Team-PIXEL/pixel-base"),
         ("04_language_models", "PIXEL", "Team-PIXEL/pixel-base"),
         ("05_leapfrog", "starts 0", "Team-PIXEL/pixel-base"),
-        ("06_retrieval", "bases 0", "Team-PIXEL/pixel-base")],
+        ("06_retrieval", "starts 0", "Team-PIXEL/pixel-base")],
     ("pixel", "text renderer"): "the only one there is: sentnb.renderer draws by PangoCairo",
     ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
     ("pixel", "learning rate, all other steps"): [
@@ -71,7 +71,7 @@ USED = {
     ("pixel", "visual augmentations tried"): "IMAGE_VIEWS of 03: the five",
     ("pixel", "retrieval cut-offs"): "retrieval.MEASURES; test_constants",
     ("pixel", "LM ablation pooling"): "the mean, as 04 starts its encoders of tokens",
-    ("micse", "base model"): [("07_micse_lowshot", "bases 0", "google-bert/bert-base-uncased"),
+    ("micse", "base model"): [("07_micse_lowshot", "starts 0", "google-bert/bert-base-uncased"),
                               ("08_micse_attention", "base", "google-bert/bert-base-uncased")],
     ("micse", "temperature tau"): "SimCSE's default; test_constants",
     ("micse", "lambda"): [("07_micse_lowshot", "ami_weights", [2.5e-3]),
@@ -272,7 +272,7 @@ def test_the_paper_column_says_the_same(key):
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
         if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch, or "1 million"
         if isinstance(expected, str):
-            words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
+            words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base", "starts 0": "BERT-base",
                      "bases 1": "RoBERTa-base", "multilingual": "BERT base"}.get(setting, "PIXEL")
             words = dict(pixel="PIXEL", lensing="BERT").get(key[0], words)
             assert words in said

@@ -40,8 +40,8 @@ def stand_ins(
     "What stood for the models of the papers in a run; empty where its settings do not say."
     named = {name: settings[name] for name in MODELS if isinstance(settings.get(name), str)}
     named |= settings.get("text_bases") or {}
-    several = settings.get("starts") or settings.get("bases") or [None]   # the first is that of the tables
-    if base := settings.get("base") or settings.get("start") or several[0]:
+    first, *_ = settings.get("starts") or [None]   # that of the tables; the others stand beside it
+    if base := settings.get("base") or settings.get("start") or first:
         named = {"": base, _stands_for(base): base} | named
     if "PIXEL" in named: named.setdefault("Pixel-Linguist", named["PIXEL"])
     return {name: described(model) for name, model in named.items()}
