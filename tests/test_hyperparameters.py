@@ -272,7 +272,8 @@ def test_the_paper_column_says_the_same(key):
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
         if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch, or "1 million"
         if isinstance(expected, str):
-            words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base", "starts 0": "BERT-base",
+            words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
+                     "starts 0": "BERT-base",
                      "bases 1": "RoBERTa-base", "multilingual": "BERT base"}.get(setting, "PIXEL")
             words = dict(pixel="PIXEL", lensing="BERT").get(key[0], words)
             assert words in said
