@@ -15,11 +15,12 @@ from .papers import (
     PAPERS, Claim, catalogue, claim, claims, hyperparameters, published, published_points, row_key, tables)
 from .intervals import (
     Interval, bootstrap, interval, paired_difference, percentiles, redraw_counts, redraws, wilson)
-from .verdicts import (
-    VERDICTS, Comparison, Estimate, Verdict, also_on, not_run, over_seeds, settle, settle_all, settle_most)
+from sentnb.results.verdicts import (
+    DEMONSTRATION, VERDICTS, Comparison, Estimate, Verdict, also_on, not_run, over_seeds, settle, settle_all,
+    settle_most)
 from .scores import Scores
 from .machine import PACKAGES, code_state, hardware, peak_memory, versions
-from .run import CLAIMS, DEMONSTRATION, NUMBERS, Record, Run, load_run, run_folder
+from .run import CLAIMS, NUMBERS, Record, Run, load_run, run_folder
 from .compare import compare, side_by_side, to_html, to_markdown
 from .difference import difference
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from .papers import published, row_key
-from .run import DEMONSTRATION, NUMBERS, Record, Run, frame_of
+from .run import NUMBERS, Record, Run, frame_of
+from .verdicts import DEMONSTRATION
 
 # %% ../../nbs/api/1_results/7_compare.ipynb #2410e40c
 def _check_names(table: str, theirs: pd.DataFrame, **mappings: Mapping[str, str]|None) -> None:
