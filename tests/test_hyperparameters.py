@@ -128,7 +128,7 @@ USED = {
     ("lensing", "model selection, translation"): "matching error on held-out translations",
     ("lensing", "model selection, NLI"): "early stopping, on the dev set of STS-B",
     ("lensing", "NLI data"): "gowitheflow/allnli-sup, made of both",
-    ("lensing", "translation data"): "TED talks: OPUS is not declared",
+    ("lensing", "translation data"): "TED talks; OPUS where the setting opus names a folder of it",
     ("lensing", "classifier"): "training.bitext.relation and Entailment",
     ("lensing", "ranker"): [(name, "sums", 0.) for name in (LENSING, MINING)],
     ("lensing", "hardware"): "of the authors",

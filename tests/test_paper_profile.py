@@ -80,9 +80,9 @@ def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch, warm_kernels):
     for variable, value in places.items(): monkeypatch.setenv(variable, str(value))
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     keep_public_files(tmp_path/"cache")
-    def run(path, offline=False):
+    def run(path, offline=False, **more):
         monkeypatch.setenv("HF_HUB_OFFLINE", str(int(offline)))
-        experiments.run(path, "paper", dict(overrides=overrides(path)), progress=False)
+        experiments.run(path, "paper", dict(overrides=overrides(path) | more), progress=False)
         return tmp_path/"figures"/path.stem/"paper"
     return run
 

@@ -11,6 +11,7 @@ from .declarations import (
     Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
 from .families import (
     TATOEBA_FAMILIES, TATOEBA_SCRIPTS, WITHOUT_PARALLEL, family_of, script_code, script_of)
+from .files import aligned_lines, lines_by_language, translations_in
 from .fingerprints import fingerprint, identity, provenance, rows_sha256
 from .loading import (
     commit_of, documents, hub_commit, hub_dir, load, mapped, opened, streamed, where)
@@ -31,11 +32,12 @@ __getattr__, __dir__, __all__ = lazy_names(__name__, microworld=["Microworld"],
                                          sounds=["sound_set"])
 __all__ += [
     "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TATOEBA_FAMILIES", "TESTS",
-    "TATOEBA_SCRIPTS", "WITHOUT_PARALLEL", "Dataset", "family_of", "script_code", "script_of",
-    "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks", "caption_pairs",
-    "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate", "describe",
-    "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint", "hub_commit", "hub_dir",
-    "identity", "join_sentences", "joined", "load", "mapped", "matches", "microworld_texts", "nli_pairs",
-    "normalize", "opened", "parallel_pairs", "pieces", "pretraining_counts", "pretraining_texts",
-    "provenance", "remove_banned", "rows_sha256", "select", "sources_of", "split_sentences", "streamed",
-    "sts_pairs", "sts_rows", "test_parts", "test_sentences", "where", "wikipedia_texts", "with_role"]
+    "TATOEBA_SCRIPTS", "WITHOUT_PARALLEL", "Dataset", "aligned_lines", "family_of", "script_code",
+    "script_of", "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks",
+    "caption_pairs", "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate",
+    "describe", "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint",
+    "hub_commit", "hub_dir", "identity", "join_sentences", "joined", "lines_by_language", "load",
+    "mapped", "matches", "microworld_texts", "nli_pairs", "normalize", "opened", "parallel_pairs",
+    "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",
+    "select", "sources_of", "split_sentences", "streamed", "sts_pairs", "sts_rows", "test_parts",
+    "test_sentences", "translations_in", "where", "wikipedia_texts", "with_role"]

@@ -9,8 +9,9 @@ __all__ = ['KINDS', 'OF_A_RECIPE', 'PERTURBATIONS', 'Clean', 'TrainingData', 'ne
            'start_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'examples', 'normalized',
            'subset', 'train', 'as_shipped', 'score_table', 'ship', 'Needed', 'look', 'needed', 'Plan', 'Training',
            'data_sets', 'scored_sets', 'INFERENCE', 'Ranking', 'frozen_base', 'inference_examples', 'new_lens',
-           'on_inference', 'on_translations', 'stored_states', 'verses', 'SIMCSES', 'Beside', 'backbones',
-           'inference_triples', 'sentences_in', 'similarity_tests', 'single_sentences', 'tests_in', 'transfer_tasks']
+           'on_inference', 'on_translations', 'parallel_text', 'stored_states', 'verses', 'SIMCSES', 'Beside',
+           'backbones', 'inference_triples', 'sentences_in', 'similarity_tests', 'single_sentences', 'tests_in',
+           'transfer_tasks']
 
 # %% ../../nbs/api/4_recipes/0_recipes.ipynb #821687e4
 from .data import KINDS, OF_A_RECIPE, PERTURBATIONS, Clean, TrainingData, neighbouring_sentences
@@ -26,7 +27,7 @@ from .needed import Needed, look, needed
 from .plan import Plan, Training, data_sets, scored_sets
 from .lenses import (
     INFERENCE, Ranking, frozen_base, inference_examples, new_lens, on_inference, on_translations,
-    stored_states, verses)
+    parallel_text, stored_states, verses)
 from sentnb.recipes.beside import (
     SIMCSES, Beside, backbones, inference_triples, sentences_in, similarity_tests, single_sentences, tests_in,
     transfer_tasks)
@@ -39,6 +40,6 @@ _all_ = [
     "start_text_encoder", "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized",
     "subset", "train", "as_shipped", "score_table", "ship", "Needed", "look", "needed", "Plan", "Training",
     "data_sets", "scored_sets", "INFERENCE", "Ranking", "frozen_base", "inference_examples", "new_lens",
-    "on_inference", "on_translations", "stored_states", "verses",
+    "on_inference", "on_translations", "parallel_text", "stored_states", "verses",
     "SIMCSES", "Beside", "backbones", "inference_triples", "sentences_in", "similarity_tests",
     "single_sentences", "tests_in", "transfer_tasks"]

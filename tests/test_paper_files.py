@@ -1,0 +1,42 @@
+"""What the papers read and no Hub has in a form to pin: OPUS and newstest2012, in files of one's own."""
+import json
+
+import pytest
+from test_paper_profile import ROOT, at_paper, hub # noqa: F401
+
+from sentnb import corpora
+
+SIX = ("en", "fr", "es", "de", "cs", "ru")
+
+
+def lines(file, texts): file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+@pytest.fixture
+def files(tmp_path):
+    "Folders: OPUS in two languages, and the news in six."
+    folders = {name: tmp_path/name for name in ("opus", "newstest")}
+    for folder in folders.values(): folder.mkdir()
+    world = corpora.Microworld(seed=0)
+    for language, pair in dict(de="de-en", fr="en-fr").items():
+        for side, texts in zip(("en", language), zip(*world.parallel("en", language, n=60))):
+            lines(folders["opus"]/f"Europarl.{pair}.{side}", texts)
+    for language in SIX: # Czech is not of the microworld
+        texts = world.sentences("pl" if language == "cs" else language, n=12, split="test")
+        lines(folders["newstest"]/f"newstest2012.{language}", texts)
+    return {name: str(folder) for name, folder in folders.items()}
+
+
+def read_by(folder): return json.loads((folder/"run.json").read_text(encoding="utf-8"))["data"]
+
+
+@pytest.mark.parametrize("name", ["13_lensing", "14_mining"])
+def test_files_take_the_place_of_the_hub(name, at_paper, hub, files): # noqa: F811
+    hub.asked.clear()
+    replaced = {declared.hub_id for declared in corpora.with_role("parallel", collection="papers")}
+    assert replaced
+    given = files if name == "13_lensing" else dict(opus=files["opus"])
+    data = read_by(at_paper(ROOT/"nbs"/f"{name}.ipynb", **given))
+    assert data["files in de"]["rows"] == data["files in fr"]["rows"] == 60
+    assert not replaced & {repository for _, repository, _ in hub.asked}
+    assert name != "13_lensing" or data["newstest2012"]["rows"] == 12
