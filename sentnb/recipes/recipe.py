@@ -205,11 +205,12 @@ def train(
     seed: int=0,
     device: str|torch.device="cpu",
     revision: str|None=None, # of the checkpoint that it starts from, on the Hub
+    start: Branch|None=None, # to go on from; None: the recipe's own encoder
     **options, # of Branch.grow: until, piece_steps, mixed_precision, show_progress
 ) -> Branch: # its history is of all stages, but of a visual one with several members
     "All stages of a recipe, each from the weights of the one before."
-    start = branch = Branch.root(recipe.encoder(data, seed, device, revision), store)
-    history, n = [], recipe.members
+    start = branch = start or Branch.root(recipe.encoder(data, seed, device, revision), store)
+    history, n = list(start.history), recipe.members
     for i, (name, share) in enumerate(recipe.stages):
         (rows, view, groups), steps = examples(name, recipe, data, seed), recipe.steps(name, share, length)
         def grown(called, view, steps):
