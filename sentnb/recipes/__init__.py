@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['KINDS', 'OF_A_RECIPE', 'PERTURBATIONS', 'Clean', 'TrainingData', 'neighbouring_sentences', 'SOURCES', 'hub_nli_pairs',
            'scored_pairs', 'training_data', 'OTHERS', 'Prompted', 'grown', 'located', 'lower_layers',
-           'other_checkpoint', 'other_encoder', 'packaged', 'save_difference', 'pretrained_here', 'start_encoder',
-           'start_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'examples', 'normalized',
-           'subset', 'train', 'as_shipped', 'score_table', 'ship', 'Needed', 'look', 'needed', 'Plan', 'Training',
-           'data_sets', 'scored_sets', 'INFERENCE', 'Ranking', 'frozen_base', 'inference_examples', 'new_lens',
-           'on_inference', 'on_translations', 'parallel_text', 'stored_states', 'verses', 'SIMCSES', 'Beside',
-           'backbones', 'inference_triples', 'sentences_in', 'similarity_tests', 'single_sentences', 'tests_in',
-           'transfer_tasks']
+           'other_checkpoint', 'other_encoder', 'packaged', 'save_difference', 'named_starts', 'pretrained_here',
+           'start_encoder', 'start_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'examples',
+           'normalized', 'subset', 'train', 'as_shipped', 'score_table', 'ship', 'Needed', 'look', 'needed', 'Plan',
+           'Training', 'data_sets', 'scored_sets', 'INFERENCE', 'Ranking', 'frozen_base', 'inference_examples',
+           'new_lens', 'on_inference', 'on_translations', 'parallel_text', 'stored_states', 'verses', 'SIMCSES',
+           'Beside', 'backbones', 'inference_triples', 'sentences_in', 'similarity_tests', 'single_sentences',
+           'tests_in', 'transfer_tasks']
 
 # %% ../../nbs/api/4_recipes/0_recipes.ipynb #821687e4
 from .data import KINDS, OF_A_RECIPE, PERTURBATIONS, Clean, TrainingData, neighbouring_sentences
@@ -19,7 +19,7 @@ from .sources import SOURCES, hub_nli_pairs, scored_pairs, training_data
 from sentnb.recipes.others import (
     OTHERS, Prompted, grown, located, lower_layers, other_checkpoint, other_encoder, packaged,
     save_difference)
-from .start import pretrained_here, start_encoder, start_text_encoder
+from .start import named_starts, pretrained_here, start_encoder, start_text_encoder
 from .recipe import (
     CYCLE, MEMBERS, PIXEL_LINGUIST, STAGES, Recipe, examples, normalized, subset, train)
 from .shipping import as_shipped, score_table, ship
@@ -33,13 +33,12 @@ from sentnb.recipes.beside import (
     transfer_tasks)
 
 _all_ = [
-    "KINDS", "OF_A_RECIPE", "PERTURBATIONS", "Clean", "TrainingData",
-    "neighbouring_sentences", "SOURCES", "hub_nli_pairs",
-    "scored_pairs", "training_data", "OTHERS", "Prompted", "grown", "located", "lower_layers",
-    "other_checkpoint", "other_encoder", "packaged", "save_difference", "pretrained_here", "start_encoder",
-    "start_text_encoder", "CYCLE", "MEMBERS", "PIXEL_LINGUIST", "STAGES", "Recipe", "examples", "normalized",
-    "subset", "train", "as_shipped", "score_table", "ship", "Needed", "look", "needed", "Plan", "Training",
-    "data_sets", "scored_sets", "INFERENCE", "Ranking", "frozen_base", "inference_examples", "new_lens",
-    "on_inference", "on_translations", "parallel_text", "stored_states", "verses",
-    "SIMCSES", "Beside", "backbones", "inference_triples", "sentences_in", "similarity_tests",
-    "single_sentences", "tests_in", "transfer_tasks"]
+    "KINDS", "OF_A_RECIPE", "PERTURBATIONS", "Clean", "TrainingData", "neighbouring_sentences", "SOURCES",
+    "hub_nli_pairs", "scored_pairs", "training_data", "OTHERS", "Prompted", "grown", "located",
+    "lower_layers", "other_checkpoint", "other_encoder", "packaged", "save_difference", "named_starts",
+    "pretrained_here", "start_encoder", "start_text_encoder", "CYCLE", "MEMBERS", "PIXEL_LINGUIST",
+    "STAGES", "Recipe", "examples", "normalized", "subset", "train", "as_shipped", "score_table", "ship",
+    "Needed", "look", "needed", "Plan", "Training", "data_sets", "scored_sets", "INFERENCE", "Ranking",
+    "frozen_base", "inference_examples", "new_lens", "on_inference", "on_translations", "parallel_text",
+    "stored_states", "verses", "SIMCSES", "Beside", "backbones", "inference_triples", "sentences_in",
+    "similarity_tests", "single_sentences", "tests_in", "transfer_tasks"]
