@@ -16,7 +16,8 @@ from .checking import plan_of, summary
 from .files import (
     encode_file, load_encoder, plain_warnings, prepare_output, render_text)
 from .notebooks import experiments, find, parse_assignments, runs_folder
-from .running import RunFailed, count_told, folder_told, listening, run, run_together, typed
+from .bars import count_told, folder_told, listening
+from .running import RunFailed, run, run_together, typed
 
 # %% ../../nbs/api/5_experiments/5_commands.ipynb #f6a10faa
 PLAIN = dict(formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -28,9 +28,9 @@ from .plan import Plan, Training, data_sets, scored_sets
 from .lenses import (
     INFERENCE, Ranking, frozen_base, inference_examples, new_lens, on_inference, on_translations,
     parallel_text, stored_states, verses)
-from sentnb.recipes.beside import (
-    SIMCSES, Beside, backbones, inference_triples, sentences_in, similarity_tests, single_sentences, tests_in,
-    transfer_tasks)
+from .similarity import (
+    SIMCSES, inference_triples, sentences_in, similarity_tests, single_sentences, tests_in, transfer_tasks)
+from .beside import Beside, backbones
 
 _all_ = [
     "KINDS", "OF_A_RECIPE", "PERTURBATIONS", "Clean", "TrainingData", "neighbouring_sentences", "SOURCES",
