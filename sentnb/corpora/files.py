@@ -6,7 +6,7 @@
 __all__ = ['aligned_lines', 'lines_by_language', 'translations_in']
 
 # %% ../../nbs/api/1_corpora/12_files.ipynb #9e460ef5
-import gzip, itertools, random, re
+import contextlib, gzip, itertools, random, re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -35,7 +35,8 @@ def aligned_lines(
 def _folder(place: str|Path) -> Path:
     "A folder that is there; a relative path: from here, else from the project."
     places = [Path(place).expanduser()]
-    if not places[0].is_absolute(): places.append(project_root()/place)
+    if not places[0].is_absolute():
+        with contextlib.suppress(FileNotFoundError): places.append(project_root()/place)   # there may be none
     for path in places:
         if path.is_dir(): return path.resolve()
     tried = " and ".join(dict.fromkeys(str(path.resolve()) for path in places))
