@@ -11,7 +11,7 @@ from .declarations import (
     Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
 from .families import (
     TATOEBA_FAMILIES, TATOEBA_SCRIPTS, WITHOUT_PARALLEL, family_of, script_code, script_of)
-from .files import aligned_lines, lines_by_language, translations_in
+from .files import aligned_lines, folder_at, lines_by_language, translations_in
 from .fingerprints import fingerprint, identity, provenance, rows_sha256
 from .loading import (
     commit_of, documents, hub_commit, hub_dir, load, mapped, opened, streamed, where)
@@ -35,7 +35,7 @@ __all__ += [
     "TATOEBA_SCRIPTS", "WITHOUT_PARALLEL", "Dataset", "aligned_lines", "family_of", "script_code",
     "script_of", "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks",
     "caption_pairs", "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate",
-    "describe", "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint",
+    "describe", "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint", "folder_at",
     "hub_commit", "hub_dir", "identity", "join_sentences", "joined", "lines_by_language", "load",
     "mapped", "matches", "microworld_texts", "nli_pairs", "normalize", "opened", "parallel_pairs",
     "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",

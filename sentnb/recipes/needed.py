@@ -24,7 +24,7 @@ from .others import (
 class Needed:
     "One thing that a run will load."
     name: str # as it is asked for
-    kind: str # "data", "model" or "package"
+    kind: str # "data", "model", "package" or "folder"
     place: str # "mirror", "cache", "shipped", "folder", "package", "Hub", "public files" or "nowhere"
     commit: str|None=None # as far as it is known
     bytes: int|None=None # to be downloaded, about; None: not known
@@ -65,6 +65,7 @@ def look(
     models: Collection[str]=(), # shipped names, folders, packages, OTHERS, Hub ids; "id:file": one file of it
     *,
     packages: Collection[str]=(), # Python modules, such as "en_core_web_sm"
+    folders: Collection[str]=(), # of one's own files
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
     convert: bool=False, # pickled weights may be converted
 ) -> list[Needed]:
@@ -75,9 +76,13 @@ def look(
         there = importlib.util.find_spec(name) is not None
         missing = None if there else f"the module {name} is not installed"
         return Needed(name, "package", "package" if there else "nowhere", bytes=0, missing=missing)
+    def of_folder(name):
+        try: missing, _ = None, corpora.folder_at(name)
+        except FileNotFoundError as error: missing = str(error)
+        return Needed(str(name), "folder", "nowhere" if missing else "folder", bytes=0, missing=missing)
     def of_model(name): return _look_for_model(name, revisions.get(name), convert)
     return [*map(of_data, dict.fromkeys(data)), *map(of_model, dict.fromkeys(models)),
-            *map(of_package, dict.fromkeys(packages))]
+            *map(of_package, dict.fromkeys(packages)), *map(of_folder, dict.fromkeys(folders))]
 
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #528ccf98
 def _open(name: str, revision: str|None, configs: Collection[str]|None=None) -> None:
@@ -106,6 +111,7 @@ def needed(
     models: Collection[str]=(), # as `look` takes them
     *,
     packages: Collection[str]=(), # Python modules
+    folders: Collection[str]=(), # of one's own files
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
     convert: bool=False, # pickled weights may be converted, into the cache
     configs: Mapping[str, Collection[str]]|None=None, # data set -> those that are read; None: all
@@ -114,7 +120,7 @@ def needed(
     """Find all that a run will load, download what is not there, and open it. FileNotFoundError names in a
     line each all that cannot be had, and what to set."""
     revisions, found, missing = revisions or {}, [], []
-    asked = dict(packages=packages, revisions=revisions, convert=convert)
+    asked = dict(packages=packages, folders=folders, revisions=revisions, convert=convert)
     for thing in look(data, models, **asked):
         try:
             if thing.missing: raise FileNotFoundError(thing.missing)

@@ -123,6 +123,7 @@ class Plan:
     stored_gb: float = 0. # on disk, of what is computed once and kept
     revisions: Mapping[str, str] = field(default_factory=dict) # name on the Hub -> commit
     configs: Mapping[str, Sequence[str]] = field(default_factory=dict) # data set -> those read; else all
+    folders: Sequence[str|None] = () # of one's own files; None is passed over
 
 def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
     if not name: return False
@@ -134,7 +135,7 @@ def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
 def _asked(self: Plan) -> dict: # of `look` and `needed`
     models = [name for name in dict.fromkeys(self.models) if _loadable(name)]
     return dict(data=list(dict.fromkeys(self.data)), models=models, packages=list(self.extras),
-                revisions=self.revisions, convert=True)
+                folders=list(filter(None, self.folders)), revisions=self.revisions, convert=True)
 
 @patch(as_prop=True)
 def needs(self: Plan) -> list[Needed]:
