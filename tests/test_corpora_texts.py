@@ -88,11 +88,14 @@ def test_what_stands_side_by_side_after_a_removal_is_looked_at_again():
 
 
 @given(st.lists(documents, max_size=4), st.integers(1, 12))
+@example(["A 他说。 ； ； ..."], 1)
 @quick
 def test_blocks_hold_every_letter_in_order_and_keep_their_size(texts, words):
     made = list(corpora.blocks(texts, words))
     assert letters("".join(made)) == letters("".join(texts)) and all(block.strip() for block in made)
-    assert max(map(corpora.count_words, made), default=0) <= 1.75*words + 1
+    # marks that stand alone are no words beside Han, and where a cut leaves no Han they are: not counted here
+    def spoken(text): return corpora.count_words(f"一一 {text}") - 1
+    assert max(map(spoken, made), default=0) <= 1.75*words + 1
     # no block holds two documents
     cut = map(corpora.split_sentences, texts)
     assert made == [block for sentences in cut for block in corpora.blocks([sentences], words)]
