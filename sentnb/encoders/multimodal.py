@@ -100,6 +100,9 @@ def blocks_of(
 ) -> Any: # a function of states [n, s, d], which gives as many
     "The layers of an encoder, without what stands before them. TypeError for a model that has none apart."
     if hasattr(encoder, "transform"): # pixels
+        if encoder.config.pooling == "first and last":
+            raise TypeError("pooling='first and last': what stands before the layers is in the vectors too; "
+                            "expected an encoder whose vectors are of its last states alone")
         def through(states):
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
             return encoder.transform(states, mask)

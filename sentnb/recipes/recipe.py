@@ -51,6 +51,7 @@ class Recipe:
     split_punctuation: bool = False # a mark of punctuation begins on a patch border, as a word does
     normalization: bool|str = True # of the pixels, see PixelConfig
     final_norm: bool = True
+    pooling: str = "mean" # see PixelConfig
     patch_features: int = 0 # cosines between the pixels of a patch and its projection
     weighed: bool|str = False # patches begin with weights by rarity: in all texts, or "by language"
     counted_texts: int = 3_000 # sentences of each language in which patches are counted
@@ -112,7 +113,7 @@ def encoder(self: Recipe,
         self.hidden_size, self.num_hidden_layers, self.hidden_size//self.head_size, 4*self.hidden_size,
         max_patches=self.max_patches, hidden_dropout_prob=self.dropout,
         attention_probs_dropout_prob=self.dropout, pixel_normalization=self.normalization,
-        final_norm=self.final_norm, patch_features=self.patch_features)
+        pooling=self.pooling, final_norm=self.final_norm, patch_features=self.patch_features)
     encoder = PixelEncoder(config, RenderConfig(
         strategy=self.strategy, max_patches=self.max_patches, lowercase=self.lowercase,
         split_punctuation=self.split_punctuation))

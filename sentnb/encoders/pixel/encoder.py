@@ -84,7 +84,8 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
 def device(self: PixelEncoder) -> torch.device: return self.vit.embeddings.cls_token.device
 
 @patch(as_prop=True)
-def width(self: PixelEncoder) -> int: return self.config.hidden_size # d
+def width(self: PixelEncoder) -> int: # d of its vectors
+    return self.config.hidden_size*(2 if self.config.pooling == "first and last" else 1)
 
 @patch(as_prop=True)
 def max_length(self: PixelEncoder) -> int: return self.config.max_patches # of a strip, the black one counted
@@ -217,15 +218,16 @@ def hidden_states(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
     num_patches: torch.Tensor, # int64 [n], text patches, black patch not counted
     maps: dict|None=None, # as `transform` takes it
-) -> tuple[torch.Tensor, torch.Tensor]: # [n, 1 + p, d] after the last norm, and the mask bool [n, 1 + p]
-    "All states of all positions; position 0 is [CLS]."
+) -> tuple[torch.Tensor, torch.Tensor]: # [n, 1 + p, width] after the last norm, and the mask bool [n, 1 + p]
+    "All states of all positions; position 0 is [CLS]. With two means those before the layers come first."
     if num_patches.shape != (len(pixels),):
         raise ValueError(f"num_patches of shape {tuple(num_patches.shape)}: "
                          f"expected one number for each of the {len(pixels)} strips")
     x = self.patch_states(pixels)
     last = (num_patches[:, None] + 1).clamp(max=x.shape[1] - 1) # the black one, if it is there
     mask = torch.arange(x.shape[1], device=pixels.device)[None] <= last
-    return self.transform(x, mask, maps), mask
+    after = self.transform(x, mask, maps)
+    return torch.cat([x, after], 2) if self.config.pooling == "first and last" else after, mask
 
 # %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #24ae02d0
 @patch
@@ -292,7 +294,7 @@ def encode_window(self: PixelEncoder,
     note_cut(int(strips.truncated.sum()), len(texts), self.cut_at(self.renderer.config.max_patches))
     pixels, lengths = torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches)
     text_of = torch.as_tensor(strips.text_index)
-    total = torch.zeros(len(texts), self.config.hidden_size, dtype=torch.float64)
+    total = torch.zeros(len(texts), self.width, dtype=torch.float64)
     weight = torch.zeros(len(texts), dtype=torch.float64)
     rows_of = length_chunks(lengths, min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size)
     with evaluating(self):

@@ -20,7 +20,7 @@ from ..attention import attend
 
 # %% ../../../nbs/api/2_encoders/4_pixel/1_vit.ipynb #8591a93f
 @dataclasses.dataclass(frozen=True)
-@checked(num_channels=one_of(1, 3), pooling=one_of("mean", "cls"),
+@checked(num_channels=one_of(1, 3), pooling=one_of("mean", "cls", "first and last"),
          pixel_normalization=one_of(True, False, "whiten"))
 class PixelConfig:
     "The architecture of a pixel encoder; field names follow PIXEL's config.json."
@@ -37,13 +37,16 @@ class PixelConfig:
     qkv_bias: bool = True
     pixel_normalization: bool|str = True # standardise each of the 256 pixels, or "whiten" them; PIXEL: False
     head: bool = False # a training head (Linear, GELU, LayerNorm a patch) stands behind the last layer
-    pooling: str = "mean" # "mean" of the patches, or "cls"
+    pooling: str = "mean" # "mean" of the patches, "cls", "first and last": means before and after the layers
     final_norm: bool = True # LayerNorm at the end; without it a long state counts for more in the mean
     patch_features: int = 0 # width of a layer of cosines, which also weighs each patch; 0: none
 
     def __post_init__(self):
         d, heads = self.hidden_size, self.num_attention_heads
         if d % heads: raise ValueError(f"hidden_size={d} is not a multiple of num_attention_heads={heads}")
+        if self.head and self.pooling == "first and last":
+            raise ValueError("head=True stands behind the last layer alone: expected another pooling than "
+                             "'first and last'")
         if d % 4: raise ValueError(f"hidden_size={d}: the 2-D sin-cos positions need a multiple of 4")
         if self.patch_features and self.pixel_normalization != "whiten":
             raise ValueError(f"patch_features={self.patch_features} need pixel_normalization='whiten', "
