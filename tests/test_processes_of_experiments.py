@@ -5,9 +5,11 @@ AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PR
 two minutes, the two that have the most of what could differ: 05 (stages, members averaged, the best on dev)
 and 15 (attention of both kinds of encoder, momentum, its queue). The parts of the others, hidden patches and
 tokens among them, are in test_training_processes.py as well."""
+import ast
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from experiment_runs import EXPERIMENTS, sentnb
@@ -41,7 +43,7 @@ CUT = {
     "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),
     "20_pretrain": dict(texts=300, steps=3, pilot_steps=2, align_steps=2, piece_steps=2, dev_texts=30,
                         redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),
-    "21_sentnb_small": dict(pairs=200, distilled_texts=200, redraws=5, probe_train=100),
+    "21_sentnb_small": dict(pairs=200, taught_texts=40, taught_seen=200, redraws=5, probe_train=100),
     "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
     "24_standins": dict(points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10,
                         look_every=2),
@@ -68,8 +70,22 @@ NOT_COMPARED = {
 NEAR = {"07_micse_lowshot": .1}
 
 
+def rows_of(path):
+    "What an experiment's table of settings has, read without running it."
+    for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or "Study(" not in source: continue
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+        for call in calls:
+            if getattr(call.func, "id", "") == "Study": return {row.arg for row in call.args[1].keywords}
+
+
+ROWS = {path.stem: rows_of(path) for path in EXPERIMENTS}
+
+
 def numbers(name, folder, **more):
-    overrides = json.dumps(dict(dropout=0.) | CUT[name] | dict(threads=1))
+    off = dict(dropout=0.) if "dropout" in ROWS[name] else {}
+    overrides = json.dumps(off | CUT[name] | dict(threads=1))
     options = [word for key, value in more.items() for word in (f"--{key}", str(value))]
     places = PLACES | dict(SENTNB_FIGURES=str(folder), SENTNB_CACHE=str(folder/"cache"))
     done = sentnb("run", name, "--quiet", "-P", f"overrides={overrides}", *options, **places)
@@ -82,6 +98,8 @@ def numbers(name, folder, **more):
 def test_every_experiment_is_compared_or_told():
     assert {path.stem for path in EXPERIMENTS} == CUT.keys() | NOT_COMPARED.keys()
     assert not CUT.keys() & NOT_COMPARED.keys()
+    assert all(CUT[name].keys() <= ROWS[name] for name in CUT), \
+        {name: CUT[name].keys() - ROWS[name] for name in CUT}
 
 
 @pytest.mark.parametrize("name", CUT if os.environ.get("SENTNB_PROCESSES") == "all" else DEFAULT)
