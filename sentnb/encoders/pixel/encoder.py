@@ -246,7 +246,9 @@ def pool(self: PixelEncoder,
         states = self.pooler.ln(F.gelu(self.pooler.linear(states)))
         states = F.dropout(states, self.config.hidden_dropout_prob, self.training)
     weight = mask[..., None].to(states.dtype)
-    return (states*weight).sum(1)/weight.sum(1)
+    vectors = (states*weight).sum(1)/weight.sum(1)
+    if self.config.pooling != "first and last": return vectors
+    return F.normalize(vectors.unflatten(1, (2, -1)), dim=2).flatten(1) # both halves count alike
 
 # %% ../../../nbs/api/2_encoders/4_pixel/2_encoder.ipynb #78fa58e6
 @patch
