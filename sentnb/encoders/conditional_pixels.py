@@ -37,8 +37,8 @@ class ConditionalAutoencoder(SentenceEncoder, nn.Module):
             raise TypeError(f"mae is {type(mae).__name__}: expected a MaskedAutoencoder, such as "
                             "MaskedAutoencoder(encoder)")
         if mae.encoder.width != mae.encoder.config.hidden_size:
-            raise TypeError("pooling='first and last': a vector is wider than the states that it is laid beside; "
-                            "expected an encoder with pooling='mean' or 'cls'")
+            raise TypeError("pooling='first and last': a vector is wider than the states that it is laid "
+                            "beside; expected an encoder with pooling='mean' or 'cls'")
         self.mae = mae
         self.projections = Projections(mae.encoder.width, projections).to(mae.device)
         self.train(mae.training)
