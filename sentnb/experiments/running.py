@@ -6,7 +6,7 @@
 __all__ = ['CELLS', 'RunFailed', 'typed', 'CellFailed', 'destination', 'portable', 'run', 'run_together']
 
 # %% ../../nbs/api/5_experiments/3_running.ipynb #da4f186a
-import contextlib, json, os, re, signal, socket, subprocess, sys, tempfile, time
+import contextlib, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -166,9 +166,13 @@ def _gpus() -> list[str]: # as CUDA_VISIBLE_DEVICES names them; none: []
     return (named.split(",") if named else [str(i) for i in range(count)])[:count]
 
 def _free_port() -> int:
-    with socket.socket() as meeting:
-        meeting.bind(("127.0.0.1", 0))
-        return meeting.getsockname()[1]
+    "Below those that a system gives to whoever asks for any: kernels that start meanwhile take of them."
+    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
+        with socket.socket() as meeting:
+            try: meeting.bind(("", port))
+            except OSError: continue
+            return port
+    raise RunFailed("none of a hundred ports from 20,000 to 30,000 is free for the processes to meet at")
 
 def _command(path: Path, profile: str, values: dict[str, Any], *options: str) -> list[str]:
     "The call of the command line that does what `run` does."
