@@ -9,7 +9,6 @@ import ast
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 from experiment_runs import EXPERIMENTS, sentnb
@@ -70,12 +69,11 @@ NEAR = {"07_micse_lowshot": .1}
 
 def rows_of(path):
     "What an experiment's table of settings has, read without running it."
-    for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] != "code" or "Study(" not in source: continue
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-        for call in calls:
-            if getattr(call.func, "id", "") == "Study": return {row.arg for row in call.args[1].keywords}
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "".join(next(cell["source"] for cell in cells if "Study(" in "".join(cell["source"])))
+    table = next(node for node in ast.walk(ast.parse(code)) if getattr(node, "func", None)
+                 and getattr(node.func, "id", "") == "Study")
+    return {row.arg for row in table.args[1].keywords}
 
 
 ROWS = {path.stem: rows_of(path) for path in EXPERIMENTS}

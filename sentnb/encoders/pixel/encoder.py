@@ -236,7 +236,8 @@ def pool(self: PixelEncoder,
     mask: torch.Tensor, # bool [n, 1 + p]
     head: str="drop", # "drop" or "keep" the training head
 ) -> torch.Tensor: # [n, d], not normalized
-    "The masked mean over text and black patch (or [CLS]), behind the head where it is kept."
+    """The masked mean over text and black patch (or [CLS]), behind the head where it is kept; of "first and
+    last" both means, each of length 1."""
     one_of("drop", "keep")("head", head)
     if self.config.pooling == "cls": states, mask = states[:, :1], mask[:, :1]
     else: states, mask = states[:, 1:], mask[:, 1:]
