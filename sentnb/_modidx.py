@@ -684,6 +684,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                  'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.each_text': ('api/2_encoders/base.html#each_text', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.evaluating': ('api/2_encoders/base.html#evaluating', 'sentnb/encoders/base.py'),
+                                      'sentnb.encoders.base.identity': ('api/2_encoders/base.html#identity', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.length_chunks': ( 'api/2_encoders/base.html#length_chunks',
                                                                               'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.note_cut': ('api/2_encoders/base.html#note_cut', 'sentnb/encoders/base.py'),

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'each_text', 'windows', 'evaluating', 'chunk_rows',
            'length_chunks', 'TextsCut', 'note_cut', 'noting_cuts', 'SentenceEncoder', 'reading', 'check_encoder',
-           'distinct_vectors', 'vectors_of', 'Lookup', 'set_dropout']
+           'distinct_vectors', 'vectors_of', 'Lookup', 'identity', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core import one_of, progress
+from ..core import fingerprint, one_of, progress
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #c53fb1fe
 def each_text(
@@ -252,6 +252,15 @@ class Lookup:
     def encode(self, texts: Iterable[str], **options: Any) -> np.ndarray: # [n, d]
         "The vectors of texts; KeyError names one that was not among those encoded."
         return self.vectors[[self.row_of[text] for text in texts]]
+
+# %% ../../nbs/api/2_encoders/1_base.ipynb #3ae5445a
+def identity(
+    encoder: Any, # anything with encode(list of str) -> [n, d]
+    texts: Iterable[str], # a few, always the same
+    **options: Any, # of `encode`
+) -> str: # 16 hexadecimal digits
+    "Tells encoders apart by their vectors of some texts, to four decimals: weights and pooling decide."
+    return fingerprint(np.asarray(encoder.encode(list(each_text(texts)), **options)).round(4).tolist())
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #4763c146
 def _dropouts(owner: object) -> list[str]: # names
