@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentnb.results import told
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = sorted(path.parent for path in (ROOT/"data"/"checkpoints").glob("*/config.json"))
 ALLOWED = {"README.md", "config.json", "model.safetensors", "scores.csv", "sentnb.json", "training.csv",
@@ -128,11 +130,19 @@ def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
     "22_choices builds on its `small`, 21_sentnb_small states its recipe in its settings: one recipe."
     runs = [ROOT/"figures"/name/"small"/"run.json" for name in ("22_choices", "21_sentnb_small")]
     asked, made = (json.loads(run.read_text(encoding="utf-8")) for run in runs)
-    recipe, settings = asked["notes"]["sentnb-small"], made["settings"]
+    recipe, settings = ({name.replace("isation", "ization"): of for name, of in run.items()}   # older runs have s
+                        for run in (asked["notes"]["sentnb-small"], made["settings"]))
     shared = recipe.keys() & settings.keys()
-    assert {"strategy", "normalisation", "patch_features", "weighed", "hidden_size", "num_hidden_layers",
+    assert {"strategy", "normalization", "patch_features", "weighed", "hidden_size", "num_hidden_layers",
             "lr", "dropout", "anchored"} <= shared
     assert {name: recipe[name] for name in shared} == {name: settings[name] for name in shared}
+
+
+@each
+def test_a_card_tells_what_another_run_measured(folder):
+    "Beside others, as 23_beside has it."
+    card = (folder/"README.md").read_text(encoding="utf-8")
+    assert told.fill(card, None) == card, f"python -m sentnb.results.told data/checkpoints/{folder.name}/README.md"
 
 
 def test_the_readme_of_a_card_names_no_place_of_a_machine():
