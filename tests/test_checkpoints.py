@@ -130,7 +130,8 @@ def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
     "22_choices builds on its `small`, 21_sentnb_small states its recipe in its settings: one recipe."
     runs = [ROOT/"figures"/name/"small"/"run.json" for name in ("22_choices", "21_sentnb_small")]
     asked, made = (json.loads(run.read_text(encoding="utf-8")) for run in runs)
-    recipe, settings = ({name.replace("isation", "ization"): of for name, of in run.items()}   # older runs have s
+    # older runs have an s in normalization
+    recipe, settings = ({name.replace("isation", "ization"): of for name, of in run.items()}
                         for run in (asked["notes"]["sentnb-small"], made["settings"]))
     shared = recipe.keys() & settings.keys()
     assert {"strategy", "normalization", "patch_features", "weighed", "hidden_size", "num_hidden_layers",
@@ -142,7 +143,7 @@ def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
 def test_a_card_tells_what_another_run_measured(folder):
     "Beside others, as 23_beside has it."
     card = (folder/"README.md").read_text(encoding="utf-8")
-    assert told.fill(card, None) == card, f"python -m sentnb.results.told data/checkpoints/{folder.name}/README.md"
+    assert told.fill(card, None) == card, f"python -m sentnb.results.told {folder/'README.md'}"
 
 
 def test_the_readme_of_a_card_names_no_place_of_a_machine():
