@@ -1,6 +1,7 @@
 "Trees of encoders, each trained once; averages of weights; what pre-training gets from a branch."
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -63,6 +64,35 @@ def test_a_branch_is_known_by_all_that_made_it(tmp_path):
         Branch.average([first, root])]
     assert len({branch.key for branch in all_different}) == len(all_different)
     assert grown(save_every=7).key == first.key, "how often it is saved decides nothing"
+
+
+def test_what_was_chosen_by_one_dev_is_not_given_for_another(tmp_path):
+    root, stage = Branch.root(tiny(), tmp_path), one_stage(steps=4, keep="best")
+    def grown(dev, **options):
+        return root.grow("A", stage, dev=dev, eval_every=1, show_progress=False, **options)
+    def size(encoder): return float(encoder.vit.layernorm.weight.detach().norm())
+    one = grown(size, dev_key=dict(pairs=100))
+    other = grown(lambda encoder: -size(encoder), dev_key=dict(pairs=50))
+    assert one.key != other.key and one.dev_scores != other.dev_scores
+    assert not same(one.encoder.state_dict(), other.encoder.state_dict())
+
+
+def test_of_a_killed_training_both_pieces_are_told(tmp_path, monkeypatch):
+    root, commits = Branch.root(tiny(), tmp_path), iter(["before", "after"])
+    monkeypatch.setattr(branches, "code_state", lambda: dict(commit=next(commits), dirty=False))
+    options, looks = dict(eval_every=1, save_every=1, show_progress=False), iter(range(3))
+    def dies(encoder): return next(looks)   # at its fourth look
+    with pytest.raises(StopIteration): root.grow("A", one_stage(steps=6), dev=dies, **options)
+    whole = root.grow("A", one_stage(steps=6), dev=lambda encoder: 0., **options)
+    assert [(piece["commit"], piece["steps"]) for piece in whole.pieces] == [("before", 3), ("after", 3)]
+    assert whole.commits == ("before", "after") and all(piece["seconds"] > 0 for piece in whole.pieces)
+
+
+def test_to_train_anew_in_pieces_comes_to_an_end(tmp_path):
+    root, stage = Branch.root(tiny(), tmp_path), one_stage(steps=5)
+    first = root.grow("A", stage, show_progress=False)
+    anew = root.grow("A", stage, resume=False, until=math.inf, piece_steps=2, show_progress=False)
+    assert [piece["steps"] for piece in anew.pieces] == [2, 2, 1] and anew.history == first.history
 
 
 def test_a_masked_model_grows_like_any_other(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from hashlib import sha256
 
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors import safe_open
 from safetensors.torch import load_file
 from training_runs import PAIRS, TEXTS, TRIPLES, nearness, one_stage, quick, same, tiny, tiny_text
@@ -90,6 +91,17 @@ def test_losses_that_are_read_later_are_the_same(tmp_path):
     assert rows == history and same(at_once.state_dict(), later.state_dict())
     quick(tiny(), stages, tmp_path/"c", dev=nearness, eval_every=3, read_every=50, stop_after=5)
     assert run(tmp_path/"c", read_every=50)[1] == history
+
+
+def test_a_run_of_more_than_a_million_steps_is_saved(tmp_path):
+    layer = torch.nn.Linear(1, 1)
+    run = Progress(tmp_path, layer, dict(seed=0), Accelerator(cpu=True))
+    run.history = [dict(stage=0, name="cmlm and retrieval", step=1_234_567, loss=9.876543210987654)]*1_300_000
+    assert len(json.dumps(run.history)) > 1e8   # what the metadata of safetensors may be
+    run.save()
+    again = Progress(tmp_path, layer, dict(seed=0), Accelerator(cpu=True))
+    again.load()
+    assert again.history == run.history
 
 
 def test_of_losses_read_later_the_first_that_diverged_is_named(tmp_path, monkeypatch):

@@ -118,6 +118,13 @@ def test_what_an_encoder_must_have(tmp_path):
         check_encoder(tiny(), "search")
 
 
+def test_an_encoder_does_not_hide_what_the_run_says(tmp_path, monkeypatch):
+    encoder = tiny()
+    monkeypatch.setattr(encoder, "settings", lambda: dict(seed=1, sizes=2))
+    with pytest.raises(ValueError, match=r"settings\(\) of PixelEncoder says seed, which the run says itself"):
+        quick(encoder, [one_stage()], tmp_path)
+
+
 def test_examples_that_have_no_fingerprint():
     class Open(Objective): pass
     with pytest.raises(TypeError, match="neither text, numbers nor arrays .*range"):

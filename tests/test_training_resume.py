@@ -19,6 +19,7 @@ from sentnb.encoders import PixelEncoder
 from sentnb.encoders.base import TextsCut
 from sentnb.renderer import RenderConfig
 from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Spans, Stage, Task, loop
+from sentnb.training.checkpoint import read_state
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -131,8 +132,7 @@ def test_a_worker_makes_the_same_batches(unbroken, tmp_path):
     check_equal(tmp_path, unbroken)
 
 
-def place_of(folder):
-    with safe_open(folder/"state.safetensors", "pt") as file: return json.loads(file.metadata()["place"])
+def place_of(folder): return read_state(folder/"state.safetensors")[1]
 
 
 def test_a_run_in_pieces(unbroken, tmp_path):
@@ -245,9 +245,11 @@ def test_a_state_that_says_less_is_read(tmp_path):
     quick(tiny(), [one_stage()], tmp_path/"pieces", stop_after=2)
     state, place = tmp_path/"pieces"/"state.safetensors", place_of(tmp_path/"pieces")
     for name in ("encoder", "render", "mixed_precision", "eval_every"): del place["settings"][name]
-    save_file(load_file(state), state, metadata=dict(place=json.dumps(place)))
+    tensors = load_file(state)
+    del tensors["history"]   # an older one has it among what it says of the place
+    save_file(tensors, state, metadata=dict(place=json.dumps(place)))
     encoder = tiny(seed=1)
-    quick(encoder, [one_stage()], tmp_path/"pieces")
+    assert len(quick(encoder, [one_stage()], tmp_path/"pieces")) == one_stage().steps
     assert same(encoder.state_dict(), whole.state_dict())
 
 

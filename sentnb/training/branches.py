@@ -114,14 +114,28 @@ def average(cls: Branch,
 # %% ../../nbs/api/3_training/10_branches.ipynb #1f70c3ba
 DECIDES = "mixed_precision", "weight_decay", "max_grad_norm" # options of fit that change the weights
 
-def _key(branch: Branch, name: str, stage: Stage, seed: int, options: dict) -> str:
+def _key(branch: Branch, name: str, stage: Stage, seed: int, dev_key: Any, options: dict) -> str:
     decides = {option: value for option, value in options.items() if option in DECIDES}
     if stage.keep == "best" and "eval_every" in options: decides |= dict(eval_every=options["eval_every"])
+    if dev_key is not None and "dev" in options: decides |= dict(dev=plain(dev_key))
     return fingerprint([branch.key, name, stage.settings(), seed, decides])
 
 def _over(until: float|None) -> bool: # as the first process says
     if until is None: return False
     return as_first(time.monotonic() >= until)
+
+def _pieces(folder: Path, done: int) -> list[dict]: # done: steps
+    "Those that were trained; one that was killed ends with the state that it left."
+    log, state = folder/"pieces.json", folder/"state.safetensors"
+    if not done or not log.exists(): return []
+    *pieces, last = json.loads(log.read_text())   # written before a piece and after it
+    if "began" in last:
+        seconds = max(0., state.stat().st_mtime - last.pop("began"))
+        last |= dict(steps=done - sum(piece["steps"] for piece in pieces), seconds=round(seconds, 3))
+    return [*pieces, last] if last["steps"] else pieces
+
+def _write_pieces(folder: Path, *pieces: dict):
+    by_first(lambda: write_atomic(folder/"pieces.json", json.dumps(pieces)))
 
 # %% ../../nbs/api/3_training/10_branches.ipynb #62d9c1f8
 @patch
@@ -131,26 +145,29 @@ def grow(self: Branch,
     seed: int=0,
     until: float|None=None, # of time.monotonic(): begin no further piece; None: to the end
     piece_steps: int=50, # steps between looks at the clock
+    resume: bool=True, # False: train anew, whatever is there
+    dev_key: Any=None, # JSON: what `dev` measures by, where another dev may be asked for one day
     **options: Any, # of fit: dev, eval_every, mixed_precision, weight_decay, workers, ...
 ) -> Branch:
     "A copy, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has passed."
     tell(branch=name)
-    key, encoder = _key(self, name, stage, seed, options), copy.deepcopy(self.encoder)
+    key, encoder = _key(self, name, stage, seed, dev_key, options), copy.deepcopy(self.encoder)
     folder = self.store/f"{name}-{key[:8]}"
     go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,
                               **options)
-    log, history = folder/"pieces.json", go_on(stop_after=0)
-    pieces = by_first(lambda: json.loads(log.read_text()) if log.exists() else [])
+    history = go_on(resume=resume, stop_after=0)
+    pieces = by_first(lambda: _pieces(folder, len(history)))
     while (done := len(history)) < stage.steps:
         if _over(until):
             raise TimeIsUp(f"the time is over; {name} stands at {done} of {stage.steps} steps. The same "
                            "command again goes on from there")
-        began, code = time.perf_counter(), code_state()
+        code, began = code_state(), time.perf_counter()
+        piece = dict(commit=f"{code['commit']}{'+'*bool(code['dirty'])}", device=encoder.device.type)
+        _write_pieces(folder, *pieces, piece | dict(began=time.time()))
         history = go_on(stop_after=None if until is None else piece_steps)
-        seconds, commit = time.perf_counter() - began, f"{code['commit']}{'+'*bool(code['dirty'])}"
-        pieces.append(dict(steps=len(history) - done, seconds=round(seconds, 3), commit=commit,
-                           device=encoder.device.type))
-        by_first(lambda: write_atomic(log, json.dumps(pieces)))
+        seconds = round(time.perf_counter() - began, 3)
+        pieces.append(dict(steps=len(history) - done, seconds=seconds) | piece)
+        _write_pieces(folder, *pieces)
     commits = tuple(dict.fromkeys([*self.commits, *(piece["commit"] for piece in pieces)]))
     seconds = self.seconds + sum(piece["seconds"] for piece in pieces)
     return Branch(encoder, key, self.store, folder, history, seconds, commits, pieces, encoder.device)

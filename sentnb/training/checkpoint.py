@@ -87,9 +87,11 @@ def save(self: Progress):
     "Write the file: the old one stays until the new one is whole."
     place = dict(stage=self.stage, step=self.step, best=self.best_score)
     if self.accelerator.scaler: place |= dict(scaler=self.accelerator.scaler.state_dict())
-    place |= dict(settings=self.settings, history=self.history, processes=self.accelerator.num_processes)
+    place |= dict(settings=self.settings, processes=self.accelerator.num_processes)
+    # a million rows are more than metadata may be
+    history = torch.frombuffer(bytearray(json.dumps(self.history).encode()), dtype=torch.uint8)
     with replacing(self.file) as temporary:
-        save_file(self.tensors(), temporary, metadata={"place": json.dumps(place)})
+        save_file(self.tensors() | dict(history=history), temporary, metadata={"place": json.dumps(place)})
     self.saved_at = time.perf_counter()
 
 # %% ../../nbs/api/3_training/7_checkpoint.ipynb #03e747d8
@@ -122,7 +124,9 @@ def read_state(
     try:
         with safe_open(path, "pt") as file:
             place = json.loads((file.metadata() or {})["place"])
-            return {name: file.get_tensor(name) for name in file.keys()}, place
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        if "history" not in tensors: return tensors, place   # an older one has it among its metadata
+        return tensors, place | dict(history=json.loads(bytes(tensors.pop("history").numpy())))
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is not the state of a run ({type(error).__name__}: {error}); move it away, "
                          "or resume=False to start anew") from None

@@ -209,6 +209,15 @@ def _check_run(encoder: Any, stages: Sequence[Stage], dev: Callable|None, save_e
         if stage.keep == "best" and not dev:
             raise ValueError(f"stage {stage.name!r}: keep='best' needs dev, which says what is best")
 
+def _settings(encoder: Any, stages: Sequence[Stage], eval_every: int|None, **of_run: Any) -> dict:
+    "All that decides the run."
+    looks = eval_every if any(stage.keep == "best" for stage in stages) else None
+    of_run |= dict(stages=[stage.settings() for stage in stages], eval_every=looks)
+    if clash := sorted(of_run.keys() & encoder.settings().keys()):
+        raise ValueError(f"settings() of {type(encoder).__name__} says {', '.join(clash)}, which the run "
+                         "says itself; call it otherwise there")
+    return of_run | encoder.settings()
+
 def _check_tasks(encoder: Any, stages: Sequence[Stage], processes: int):
     for stage, k, task in ((stage, k, task) for stage in stages for k, task in enumerate(stage.tasks)):
         if task.batch_size < processes:
@@ -294,9 +303,8 @@ def fit(
     accelerator = accelerator_for(encoder, mixed_precision.replace("tf32", "no"))
     _check_tasks(encoder, stages, accelerator.num_processes)
     decides = dict(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
-    settings = dict(seed=seed, mixed_precision=mixed_precision, stages=[stage.settings() for stage in stages],
-                    eval_every=eval_every if any(stage.keep == "best" for stage in stages) else None)
-    run = Progress(output_dir, encoder, settings | decides | encoder.settings(), accelerator)
+    settings = _settings(encoder, stages, eval_every, seed=seed, mixed_precision=mixed_precision, **decides)
+    run = Progress(output_dir, encoder, settings, accelerator)
     run.load(resume)
     try:
         with products_in("high" if mixed_precision == "tf32" else None):

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core import at_least, checked, fingerprint, one_of, positive, whole
+from ..core import checked, fingerprint, one_of, positive, whole
 from ..rows import Rows
 from .objectives import InfoNCE, Objective
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #753d020e
 @dataclasses.dataclass(frozen=True)
-@checked(batch_size=whole(1), learning_rate=positive(1e-3), warmup_steps=at_least(0),
+@checked(batch_size=whole(1), learning_rate=positive(1e-3), warmup_steps=whole(0),
          schedule=one_of("linear", "cosine"), accumulate=whole(1), weight=positive(1))
 class Task:
     "Examples, what they are trained towards, and the settings of the optimiser."
