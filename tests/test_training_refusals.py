@@ -121,7 +121,7 @@ def test_what_an_encoder_must_have(tmp_path):
 def test_an_encoder_does_not_hide_what_the_run_says(tmp_path, monkeypatch):
     encoder = tiny()
     monkeypatch.setattr(encoder, "settings", lambda: dict(seed=1, sizes=2))
-    with pytest.raises(ValueError, match=r"settings\(\) of PixelEncoder says seed, which the run says itself"):
+    with pytest.raises(ValueError, match=r"settings\(\) of PixelEncoder says seed, which the run"):
         quick(encoder, [one_stage()], tmp_path)
 
 
