@@ -1587,6 +1587,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                                  'sentnb/evaluation/robustness.py'),
                                               'sentnb.evaluation.robustness.Robustness.effect': ( 'api/3_evaluation/robustness.html#robustness.effect',
                                                                                                   'sentnb/evaluation/robustness.py'),
+                                              'sentnb.evaluation.robustness.Robustness.pairs': ( 'api/3_evaluation/robustness.html#robustness.pairs',
+                                                                                                 'sentnb/evaluation/robustness.py'),
                                               'sentnb.evaluation.robustness.Robustness.score': ( 'api/3_evaluation/robustness.html#robustness.score',
                                                                                                  'sentnb/evaluation/robustness.py'),
                                               'sentnb.evaluation.robustness.Robustness.score_interval': ( 'api/3_evaluation/robustness.html#robustness.score_interval',

@@ -107,6 +107,11 @@ def _correlations(self: Robustness, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (_unit_ranks(1 - shifts(x, y), self._rows)*self._gold).sum(1)
 
 @patch(as_prop=True)
+def pairs(self: Robustness) -> tuple:
+    "What two effects must share to be compared: the sentences, the seed and the redraws."
+    return tuple(self.sentences1), tuple(self.sentences2), self.seed, len(self._rows)
+
+@patch(as_prop=True)
 def score(self: Robustness) -> float:
     "Spearman times 100, before any perturbation."
     return 100*float(self._clean[0])
@@ -153,9 +158,8 @@ def effect(self: Robustness,
         changed += sum(map(str.__ne__, first, self.sentences1))/len(first)/draws
     def estimate(samples): # of the sample itself and its redraws
         return Estimate(float(samples[0]), *percentiles(samples[1:], self.level), what=name)
-    pairs = tuple(self.sentences1), tuple(self.sentences2), self.seed, len(self._rows)
     return Effect(name, settings, sides, draws, estimate(moved[self._rows].mean(1)), estimate(change),
-                  float(changed), len(self.gold), change[1:], pairs)
+                  float(changed), len(self.gold), change[1:], self.pairs)
 
 # %% ../../nbs/api/3_evaluation/8_robustness.ipynb #f2dbffb1
 @patch
