@@ -1,14 +1,16 @@
 "encoders.features and encoders.lens: the same numbers from disk as from the encoder, over pixels and tokens."
+import copy
 import json
 
 import numpy as np
 import pytest
 import torch
 
+from sentnb.core import fingerprint
 from sentnb.encoders import (
     FeatureStore, Lens, LensConfig, PixelConfig, PixelEncoder, small_text_encoder, train_wordpiece)
 from sentnb.encoders.checkpoints import weights_digest
-from sentnb.encoders.features import token_states
+from sentnb.encoders.features import base_fingerprint, token_states
 from sentnb.encoders.lens import KINDS, binary_vectors, hamming, shared_features
 from sentnb.renderer import RenderConfig
 from sentnb.training import Stage, fit
@@ -144,3 +146,75 @@ def test_how_much_is_said_without_a_forward_pass(base, tmp_path, monkeypatch):
     def running(*tensors): raise AssertionError("the encoder ran")
     monkeypatch.setattr(type(base), "hidden_states", running)
     assert written <= store.size_of(TEXTS) <= written + 24*len(TEXTS)
+
+
+def test_two_that_fill_one_store_lose_nothing_and_compute_what_is_there_once(base, tmp_path, monkeypatch):
+    "Also while the other is writing, and beside shards whose numbers have gaps."
+    one = FeatureStore(base, tmp_path)
+    assert one.add(TEXTS[:2], show_progress=False) == 2
+    next(one.folder.iterdir()).rename(one.folder/"shard-00002")
+    other = FeatureStore(base, tmp_path)
+    assert other.add(TEXTS[1:4], show_progress=False) == 2 and one.add(TEXTS[:4], show_progress=False) == 0
+    compute = FeatureStore._states_of
+
+    def meanwhile(self, texts):
+        if self is one: other.add(["of the other"], show_progress=False)
+        return compute(self, texts)
+    monkeypatch.setattr(FeatureStore, "_states_of", meanwhile)
+    assert one.add([TEXTS[4]], show_progress=False) == 1
+    whole = FeatureStore(base, tmp_path)
+    assert len(whole) == 6 and len(list(whole.folder.iterdir())) == 4, "and nothing half written"
+    states, mask = token_states(base, [*TEXTS, "of the other"])
+    stored, there = token_states(whole, [*TEXTS, "of the other"])
+    assert torch.equal(there, mask.bool())
+    torch.testing.assert_close(stored[there], states[there], atol=5e-3, rtol=0)
+
+
+def test_a_lens_over_cut_texts_is_refused_over_whole_ones(base, tmp_path):
+    "The keys of stores and of lenses over whole texts are what they were."
+    whole, short = FeatureStore(base, tmp_path), FeatureStore(base, tmp_path, max_length=4)
+    known = base_fingerprint(base)
+    assert whole.base_fingerprint == known != short.base_fingerprint
+    assert [whole.folder.name, short.folder.name] == [fingerprint([known, limit]) for limit in (None, 4)]
+    for store in (whole, short): store.add(TEXTS, show_progress=False)
+    lens = Lens(short, LensConfig("simple", width=12))
+    folder = lens.save_pretrained(tmp_path/"lens")
+    for source in (base, whole, FeatureStore(base, tmp_path, max_length=5)):
+        with pytest.raises(ValueError, match="or another length"): lens.over(source)
+        with pytest.raises(ValueError, match="or another length"): Lens.from_pretrained(folder, source)
+    again = Lens.from_pretrained(folder, FeatureStore(base, tmp_path, max_length=4))
+    np.testing.assert_array_equal(again.encode(TEXTS), lens.encode(TEXTS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stored", (False, True), ids=("encoder", "store"))
+def test_to_another_device_the_base_goes_along(base, kind, stored, tmp_path):
+    "On `meta`, there is no GPU here; a type of number is the lens's own affair."
+    lens = Lens(FeatureStore(base, tmp_path) if stored else base, LensConfig(kind, width=12, gating=8))
+    copied = copy.deepcopy(lens)
+    assert lens.bfloat16() is lens and {weight.dtype for weight in base.parameters()} == {torch.float32}
+    assert lens.to("meta") is lens and lens.device.type == lens.base.device.type == "meta"
+    assert {weight.device.type for module in (lens, base) for weight in module.parameters()} == {"meta"}
+    assert copied.base is lens.base and copied.device.type == ("meta" if kind == "mean" else "cpu")
+
+
+class Elsewhere:
+    "A base that stays on a device of its own, and gives states on the CPU."
+    width, max_length, device = 4, 8, torch.device("meta")
+    def settings(self): return {}
+    def collate(self, texts, max_length=None): return torch.ones(len(texts), 3), torch.ones(len(texts), 3)
+
+    def hidden_states(self, ids, mask):
+        assert ids.device == mask.device == self.device
+        return torch.ones(*ids.shape, 4), torch.ones(ids.shape).bool()
+
+
+def test_states_go_from_wherever_the_base_is_to_the_lens():
+    "So it is where a lens that shares the base has taken it along."
+    lens = Lens(Elsewhere(), LensConfig("simple", width=5)).to_empty(device="cpu")
+    for weight in lens.parameters(): torch.nn.init.ones_(weight)
+    assert lens.device.type == "cpu" and lens.base.device.type == "meta"
+    np.testing.assert_array_equal(lens.encode(TEXTS, normalize=False), np.full((5, 5), 5, np.float32))
+    vectors = lens(*lens.collate(TEXTS))
+    vectors.sum().backward()
+    assert vectors.device.type == "cpu" and lens.reduction.out.weight.grad is not None

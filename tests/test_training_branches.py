@@ -113,3 +113,19 @@ def test_a_masked_model_grows_like_any_other(tmp_path, monkeypatch):
     losses = [scores["loss"] for scores in pieces.dev_scores.values()]
     assert list(pieces.dev_scores) == [2, 4, 6] and losses[-1] == held_out(pieces.encoder)["loss"] < losses[0]
     assert pieces.rate > 0 and pieces.commits and {piece["device"] for piece in pieces.pieces} == {"cpu"}
+
+
+def test_a_branch_that_is_asked_for_has_its_base_whoever_makes_room(tmp_path, monkeypatch):
+    "Lenses share a base and take it along; the one that is asked for is the last to do so."
+    class Shared(torch.nn.Linear):   # as a lens; it notes where it was sent, for there is no GPU here
+        places = {}
+
+        def to(self, device):
+            self.places |= {"base": str(device), id(self): str(device)}
+            return self
+    monkeypatch.setattr(branches, "_recent", [])
+    monkeypatch.setattr(branches, "_room", lambda device: 50.)   # one of 12 numbers of 4 bytes
+    lenses = [Branch(Shared(3, 3), str(k), tmp_path, device=torch.device("cuda")) for k in range(2)]
+    for k in (0, 1, 0):
+        asked, waits = lenses[k].encoder, lenses[1 - k].__dict__["_encoder"]
+        assert Shared.places["base"] == Shared.places[id(asked)] == "cuda" != Shared.places[id(waits)]

@@ -6,7 +6,7 @@
 __all__ = ['STATES', 'check_states', 'base_fingerprint', 'token_states', 'FeatureStore']
 
 # %% ../../nbs/api/2_encoders/11_features.ipynb #aa5ff0ff
-import hashlib, shutil
+import hashlib, shutil, tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from fastcore.basics import patch
 
 from ..core import fingerprint, progress
 from .base import each_text, evaluating
-from .checkpoints import weights_digest, writing_folder
+from .checkpoints import weights_digest
 
 # %% ../../nbs/api/2_encoders/11_features.ipynb #4ab90da0
 STATES = dict(
@@ -65,13 +65,15 @@ class FeatureStore:
         max_length: int|None=None, # tokens or patches at which texts are cut; None: the base's own
     ):
         check_states(base)
-        self.base, self.base_fingerprint = base, base_fingerprint(base)
-        self.limit = max_length
-        self.folder = Path(folder)/fingerprint([self.base_fingerprint, max_length])
+        self.base, self.limit, whole = base, max_length, base_fingerprint(base)
+        cut = fingerprint([whole, max_length])
+        self.base_fingerprint = whole if max_length is None else cut   # states of cut texts are others
+        self.folder = Path(folder)/cut
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.opened: set[str] = set()   # names of shards
         self.shards: list[tuple[np.ndarray, np.ndarray]] = []   # states and offsets, read in place
         self.places: dict[bytes, tuple[int, int]] = {}   # of a text: shard, row
-        for shard in sorted(self.folder.glob("shard-*")): self._open(shard)
+        self._open_new()
 
     @property
     def width(self) -> int: return self.base.width
@@ -95,17 +97,38 @@ def _open(self: FeatureStore, shard: Path) -> None:
                                 for name, mode in (("states", "r"), ("offsets", None), ("digests", None)))
     for row, digest in enumerate(digests): self.places[digest.tobytes()] = len(self.shards), row
     self.shards.append((states, offsets))
+    self.opened.add(shard.name)
+
+@patch
+def _open_new(self: FeatureStore) -> None:
+    "Those that were written since, by this store or by another."
+    for shard in sorted(self.folder.glob("shard-*")):
+        if shard.name not in self.opened: self._open(shard)
+
+@patch
+def _place(self: FeatureStore, made: Path) -> Path: # where the folder is now
+    "The first number that is free: no folder can be renamed to one that holds something."
+    number = len(self.opened)
+    while True:
+        shard = self.folder/f"shard-{number:05}"
+        try: return made.rename(shard)
+        except OSError:
+            if not shard.exists(): raise
+        number += 1
 
 @patch
 def _write(self: FeatureStore, rows: list[np.ndarray], texts: list[str]) -> None: # rows: float16 [s, d]
-    shard = self.folder/f"shard-{len(self.shards):05}"
     offsets = np.cumsum([0, *map(len, rows)])
     digests = np.frombuffer(b"".join(map(_digest, texts)), np.uint8).reshape(-1, 16)
-    with writing_folder(shard, ours=lambda folder: False, what="shard") as made:
+    with tempfile.TemporaryDirectory(dir=self.folder, prefix=".shard-") as place:
+        made = Path(place)/"new"
+        made.mkdir()
         for name, array in dict(states=np.concatenate(rows), offsets=offsets, digests=digests).items():
             np.save(made/f"{name}.npy", array, allow_pickle=False)
+        shard = self._place(made)
     self._open(shard)
 
+# %% ../../nbs/api/2_encoders/11_features.ipynb #59eb124a
 @patch
 def _states_of(self: FeatureStore, texts: list[str]) -> list[np.ndarray]: # float16 [s, d] of each
     states, mask = token_states(self.base, texts, self.limit)
@@ -144,7 +167,7 @@ def _add_shard(self: FeatureStore, texts: list[str], batch_size: int, bar: Any) 
 # %% ../../nbs/api/2_encoders/11_features.ipynb #9fbf1d30
 @patch
 def add(self: FeatureStore,
-    texts: Iterable[str], # those that are there already cost nothing
+    texts: Iterable[str], # those that are there already cost nothing, whoever has written them
     batch_size: int=64, # texts in a forward pass
     shard_size: int=16_384, # texts in a shard
     show_progress: bool|None=None, # as in core.progress
@@ -154,6 +177,7 @@ def add(self: FeatureStore,
     >>> store.add([text for pair in pairs for text in pair])"""
     if batch_size < 1 or shard_size < 1:
         raise ValueError(f"batch_size={batch_size}, shard_size={shard_size}: both must be at least 1")
+    self._open_new()
     missing = [text for text in dict.fromkeys(each_text(texts)) if text not in self]
     needed, free = self.size_of(missing), shutil.disk_usage(self.folder).free
     if needed > free:

@@ -8,7 +8,7 @@ __all__ = ['KINDS', 'LensConfig', 'MeanPool', 'Simple', 'GatedConv', 'Lens', 'bi
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #24a8e581
 import copy, dataclasses, json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from ..core import Rule, checked, one_of, whole, write_atomic
 from .base import SentenceEncoder, evaluating
 from .checkpoints import Pushable, read_json, writing_folder
-from .features import base_fingerprint, check_states, token_states
+from .features import FeatureStore, base_fingerprint, check_states, token_states
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #82cc240a
 KINDS = ("mean", "simple", "gated")
@@ -130,7 +130,8 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
     def width(self) -> int: return self.base.width if self.config.kind == "mean" else self.config.width
 
     @property
-    def device(self) -> torch.device: return self.base.device
+    def device(self) -> torch.device: # where its own weights are; a mean has none
+        return next((weight.device for weight in self.parameters()), self.base.device)
 
     @property
     def max_length(self) -> int: return self.base.max_length
@@ -141,6 +142,19 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
     def settings(self) -> dict: # what JSON can hold
         "What decides it besides its weights: its configuration, and its base's fingerprint."
         return dict(lens=dataclasses.asdict(self.config), base=self.base_fingerprint)
+
+# %% ../../nbs/api/2_encoders/12_lens.ipynb #68406ced
+def _weights_of(base: Any) -> Any: # what holds them; of a store its encoder
+    while isinstance(base, FeatureStore): base = base.base
+    return base
+
+@patch
+def _apply(self: Lens, fn: Callable, recurse: bool=True) -> Lens:
+    "What `to`, `cuda` and `cpu` go through: the base goes along, of whatever type its numbers are."
+    nn.Module._apply(self, fn, recurse)
+    base, device = _weights_of(self.base), fn(torch.empty(0, device=self.base.device)).device
+    if isinstance(base, nn.Module) and base.device != device: base.to(device)
+    return self
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #1189abbc
 _PARTS = 4 # of a batch, by length
@@ -179,8 +193,8 @@ def forward(self: Lens,
     "The vectors of a batch; no gradient reaches the base."
     base = self.base
     if isinstance(base, nn.Module): base.eval()
-    with torch.no_grad(): states, mask = base.hidden_states(*tensors)
-    return self._by_length(states, mask)
+    with torch.no_grad(): states, mask = base.hidden_states(*(tensor.to(base.device) for tensor in tensors))
+    return self._by_length(states.to(self.device), mask.to(self.device))
 
 # %% ../../nbs/api/2_encoders/12_lens.ipynb #32db3b82
 @patch
@@ -197,12 +211,13 @@ def encode_window(self: Lens,
         for start in range(0, len(texts), batch_size):
             chunk = by_length[start:start + batch_size]
             states, mask = token_states(self.base, [texts[i] for i in chunk])
-            vectors[chunk] = self.reduction(states.float(), mask).float().cpu()
+            states, mask = states.to(self.device).float(), mask.to(self.device)
+            vectors[chunk] = self.reduction(states, mask).float().cpu()
     return (F.normalize(vectors, dim=1) if normalize else vectors).numpy()
 
 @patch
 def over(self: Lens,
-    base: Any, # the same encoder, or a store of its states
+    base: Any, # the same encoder, or a store of its states; of cut texts as the lens was made over
 ) -> "Lens": # that shares its weights
     "The lens over another source of the same states. ValueError where the base is another one."
     if (other := base_fingerprint(base)) != self.base_fingerprint:

@@ -79,9 +79,9 @@ def _bring(encoder: Any, device: torch.device):
     "On its device; those that were not used lately make room."
     others = [ref for ref in _recent if ref() not in (None, encoder)]
     _recent[:] = [*others, weakref.ref(encoder)]
-    encoder.to(device)
     def held(ref): return sum(p.numel()*p.element_size() for p in ref().parameters())
     while len(_recent) > 1 and sum(map(held, _recent)) > _room(device): _recent.pop(0)().to("cpu")
+    encoder.to(device)   # last: a lens that made room has taken along a base that it shares with this one
 
 def _get(self: Branch) -> Any:
     encoder = self.__dict__["_encoder"]
