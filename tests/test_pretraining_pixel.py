@@ -311,6 +311,27 @@ def test_it_learns_a_batch_by_heart_in_bfloat16_too():
         assert loss.item() < .3
 
 
+@pytest.mark.parametrize("name", ("sentnb-small", "sentnb-small-scratch"))
+def test_an_encoder_that_weighs_its_patches_is_trained_on(name, tmp_path):
+    "The decoder takes over nothing of how patches are read and states pooled; saved, both come back."
+    encoder = PixelEncoder.from_pretrained(name)
+    assert encoder.config.patch_features and not encoder.config.final_norm
+    vectors, model = encoder.encode(TEXTS), MaskedAutoencoder(encoder, 1, 64)
+    assert isinstance(model.decoder.decoder_norm, torch.nn.LayerNorm)
+    batch, losses = model.masked_batch(TEXTS, random.Random(0)), []
+    again = MaskedAutoencoder.from_pretrained(model.save_pretrained(tmp_path/"mae"))
+    assert again.settings() == model.settings() and again.dev_loss(TEXTS) == model.dev_loss(TEXTS)
+    np.testing.assert_array_equal(again.encode(TEXTS), vectors)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(20):
+        losses.append(model(*batch))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        assert encoder.vit.embeddings.patch_weight.weight.grad.abs().sum() > 0
+        optimizer.step()
+    assert losses[-1] < .8*losses[0] and not np.allclose(encoder.encode(TEXTS), vectors, atol=1e-3)
+
+
 def test_sizes_and_wrong_arguments():
     model = MaskedAutoencoder(PixelEncoder(PixelConfig(num_hidden_layers=1)))
     assert model.pretraining_settings() == dict(

@@ -41,7 +41,9 @@ class PatchDecoder(nn.Module):
         self.heads, self.intermediate = heads or max(1, width//32), intermediate or 4*width
         sizes = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=self.heads,
                      intermediate_size=self.intermediate)
-        own = dataclasses.replace(config, pixel_normalization=False, head=False, **sizes)
+        # how the encoder reads patches and pools states is its own affair
+        plain = dict(pixel_normalization=False, patch_features=0, pooling="mean", final_norm=True, head=False)
+        own = dataclasses.replace(config, **plain, **sizes)
         like = PixelEncoder(own, encoder.render_config).vit
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         positions = like.embeddings.position_embeddings.detach()
