@@ -1,5 +1,6 @@
 """CMLM: the loss by its formula, what reaches what, order and masks from the seed, folders, runs that are
 killed, two processes."""
+import contextlib
 import json
 import multiprocessing
 import random
@@ -19,6 +20,7 @@ from sentnb.encoders.adapters import sentence_transformer
 from sentnb.encoders.base import check_encoder
 from sentnb.encoders.conditional import (
     ATTENTION, BESIDE, MASK_RATIO, POOLED, VARIANTS, Projections)
+from sentnb.experiments.files import load_encoder
 from sentnb.training import AdditiveMargin, ConditionalMasked, Draws, Masked, Pairs, Spans, Stage, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -260,6 +262,11 @@ def test_with_retrieval_the_losses_are_added_with_their_weights(tmp_path, monkey
 
 # --- an encoder, and folders ---
 
+def told_of_projections():
+    return pytest.warns(UserWarning, match="variant='averaged'.*ConditionalMaskedLanguageModel")
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_encodes_as_its_encoder_and_a_saved_one_goes_on(variant, tmp_path):
     model = conditional(variant, pooling="max")
@@ -279,7 +286,8 @@ def test_it_encodes_as_its_encoder_and_a_saved_one_goes_on(variant, tmp_path):
     assert again.settings() == model.settings() and same(again.state_dict(), model.state_dict())
     assert not again.training and again.accuracy(NEIGHBOURS) == model.accuracy(NEIGHBOURS)
     assert torch.equal(again.conditional_loss(*batch), model.conditional_loss(*batch))
-    encoder = TextEncoder.from_pretrained(saved)
+    said = told_of_projections if variant == "averaged" else contextlib.nullcontext
+    with said(): encoder = TextEncoder.from_pretrained(saved)
     assert encoder.pooling == "max"
     np.testing.assert_array_equal(encoder.encode(LINES), model.encoder.encode(LINES))
     assert same(MaskedLanguageModel.from_pretrained(saved).state_dict(), model.mlm.state_dict())
@@ -297,6 +305,23 @@ def test_a_folder_says_what_it_lacks_and_takes_other_masking(tmp_path):
     model.mlm.save_pretrained(tmp_path/"plain")
     with pytest.raises(ValueError, match="plain has no projections; .* begins with new ones"):
         ConditionalMaskedLanguageModel.from_pretrained(tmp_path/"plain")
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_what_averages_is_loaded_as_it_encodes_whoever_asks(tmp_path):
+    "The encoder within has other vectors: who asks for it alone is told."
+    model = conditional("averaged")
+    saved = str(model.save_pretrained(tmp_path/"m"))
+    loaded = load_encoder(saved, device="cpu")
+    assert isinstance(loaded, ConditionalMaskedLanguageModel) and not loaded.training
+    np.testing.assert_array_equal(loaded.encode(LINES), model.encode(LINES))
+    with told_of_projections(): within = TextEncoder.from_pretrained(saved)
+    assert not np.allclose(within.encode(LINES), model.encode(LINES), atol=.01)
+    with pytest.raises(ValueError, match="more than max_length"):
+        load_encoder(saved, "error").encode(["a "*999])
+    with pytest.raises(ValueError, match="long='scroll'"): load_encoder(saved, "scroll")
+    for plain in (conditional("skip"), model.mlm):
+        assert type(load_encoder(str(plain.save_pretrained(tmp_path/"plain")))) is TextEncoder
 
 
 def test_what_encodes_is_an_encoder_to_sentence_transformers(tmp_path):

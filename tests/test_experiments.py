@@ -396,6 +396,53 @@ def test_encode_reads_long_lines_whole(tmp_path, capsys):
     np.testing.assert_allclose(vectors["scroll"][2], vectors["truncate"][2], atol=1e-6)
 
 
+def test_encode_and_mine_take_a_device(tmp_path, capsys):
+    "One that torch does not see is an error before anything is loaded."
+    import numpy as np
+    import torch
+    from sentnb.encoders import PixelConfig, PixelEncoder
+    config = PixelConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    PixelEncoder(config).save_pretrained(tmp_path/"model")
+    for name, lines in dict(a="a cat\nthe sea\n", b="das Meer\nein Hund\n").items():
+        (tmp_path/f"{name}.txt").write_text(lines)
+    files = [str(tmp_path/f"{name}.txt") for name in "ab"]
+    for command, out in ((["encode", files[0]], "x.npy"), (["mine", *files, "-k", "1"], "x.tsv")):
+        asked = [*command, "-m", str(tmp_path/"model"), "-o", str(tmp_path/out), "--device"]
+        assert experiments.main([*asked, "cpu"]) == 0 and (tmp_path/out).stat().st_size
+        for wrong in ("abacus", f"cuda:{torch.cuda.device_count()}", "meta"):
+            (tmp_path/out).unlink(missing_ok=True)
+            capsys.readouterr()
+            assert experiments.main([*asked[:-4], "none", *asked[-3:], wrong]) == 2
+            message = capsys.readouterr().err
+            assert message.startswith(f"sentnb: device='{wrong}': torch cannot compute there; it sees cpu")
+            assert not (tmp_path/out).exists()
+
+
+def test_a_device_reaches_whatever_is_loaded(tmp_path, monkeypatch):
+    "By default the GPU, where torch sees one."
+    import torch
+
+    from sentnb import encoders, recipes
+    from sentnb.encoders.base import usable_device
+    from sentnb.experiments.files import encode_file, load_encoder
+    asked = []
+    def loaded(*_, device, **__): asked.append(device)
+    for kind in (encoders.PixelEncoder, encoders.TextEncoder):
+        monkeypatch.setattr(kind, "from_pretrained", loaded)
+    monkeypatch.setattr(recipes, "other_encoder", lambda name, device, **_: asked.append(device))
+    names = ("sentnb-small", "text-small-mlm", "all-MiniLM-L6-v2")
+    for name in names: load_encoder(name, None, "cpu")
+    for there in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+        assert usable_device() == ("cuda" if there else "cpu")
+        for name in names: load_encoder(name)
+    assert asked == ["cpu"]*3 + ["cuda"]*3 + ["cpu"]*3
+    (tmp_path/"in.txt").write_text("a cat\n")
+    with pytest.raises(AttributeError, match="encode"):   # a stub gives no encoder
+        encode_file(str(tmp_path/"in.txt"), "sentnb-small", tmp_path/"x.npy", device="cpu")
+    assert len(asked) == 10
+
+
 @pytest.mark.parametrize("content, sentence", [
     (b"", "holds no line"), (b"one\n\xff\n", "line 2 is not UTF-8"), (None, "No such file")])
 def test_encode_refuses(tmp_path, capsys, content, sentence):

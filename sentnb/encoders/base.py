@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'each_text', 'windows', 'evaluating', 'chunk_rows',
-           'length_chunks', 'TextsCut', 'note_cut', 'noting_cuts', 'SentenceEncoder', 'reading', 'check_encoder',
-           'distinct_vectors', 'vectors_of', 'Lookup', 'identity', 'set_dropout']
+           'length_chunks', 'usable_device', 'TextsCut', 'note_cut', 'noting_cuts', 'SentenceEncoder', 'reading',
+           'check_encoder', 'distinct_vectors', 'vectors_of', 'Lookup', 'identity', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
@@ -61,6 +61,19 @@ def length_chunks(
 ) -> list: # index tensors that together hold every row once
     "Rows of similar length together: sorted, then cut into chunks of at most `size`."
     return list(lengths.argsort(stable=True).split(size))
+
+# %% ../../nbs/api/2_encoders/1_base.ipynb #181641bb
+def usable_device(
+    name: str|None=None, # "cpu", "cuda", "cuda:1" ...; None: "cuda" where torch sees one, else "cpu"
+) -> str:
+    "Where torch can compute. ValueError where it cannot."
+    import torch
+    if name is None: return "cuda" if torch.cuda.is_available() else "cpu"
+    try: torch.zeros(1, device=name).cpu()
+    except (RuntimeError, AssertionError):
+        seen = ", ".join(["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))])
+        raise ValueError(f"device={name!r}: torch cannot compute there; it sees {seen}") from None
+    return name
 
 # %% ../../nbs/api/2_encoders/1_base.ipynb #5c1d7e03
 class TextsCut(UserWarning):

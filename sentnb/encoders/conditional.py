@@ -285,7 +285,8 @@ def save_pretrained(self: ConditionalMaskedLanguageModel,
     folder: str|Path, # as TextEncoder.save_pretrained
     half: bool=False, # store the weights as bfloat16
 ) -> Path: # the folder
-    "Write a folder that `TextEncoder`, `MaskedLanguageModel` and this class read."
+    """Write a folder that `TextEncoder`, `MaskedLanguageModel` and this class read. Of the variant "averaged"
+    this class alone gives the vectors: TextEncoder warns, and reads the encoder within."""
     beside = {f"projections.{name}": value for name, value in self.projections.state_dict().items()}
     notes = dict(projections=self.projections.count, variant=self.variant)
     return self.mlm.save_pretrained(folder, half, beside, conditional=notes)
@@ -295,6 +296,7 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     revision: str|None=None, # of the Hub; pin it
     device: str|torch.device="cpu",
+    long: str|None=None, # past its max_length: "truncate" or "error"; None: as it was saved
     **masking: float, # mask_ratio, mask_share, random_share; else as they were saved
 ) -> ConditionalMaskedLanguageModel: # in eval mode, float32
     "Load encoder, head and projections. ValueError when there are no projections."
@@ -307,4 +309,7 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
     saved = load_file(folder/"model.safetensors")
     own = {name: saved[f"projections.{name}"].float() for name in model.projections.state_dict()}
     model.projections.load_state_dict(own)
+    if long is not None:
+        one_of("truncate", "error")("long", long)
+        model.encoder.long = long
     return model.to(device).eval()

@@ -67,6 +67,10 @@ def _diff_parser(commands) -> None:
                               "interval; default: %(default)s")
 
 # %% ../../nbs/api/5_experiments/6_commands.ipynb #7f20aa08
+def _device_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", metavar="NAME",
+                         help="cpu, cuda, cuda:1 ...; default: cuda where torch sees one, else cpu")
+
 def _file_parsers(commands) -> None:
     command = commands.add_parser("encode", help="sentences, one a line, to a .npy file of float32 rows")
     command.add_argument("file", help="a UTF-8 text file, or - for stdin")
@@ -80,6 +84,7 @@ def _file_parsers(commands) -> None:
                          help="a line longer than the encoder reads at once is read whole, as the mean over "
                               "its parts (scroll, the default of pixels), or cut, which is said (truncate, "
                               "the default of tokens), or refused (error)")
+    _device_option(command)
     command = commands.add_parser("render", help="a text to the picture that an encoder sees")
     command.add_argument("text")
     command.add_argument("-o", "--output", required=True, metavar="OUT.png")
@@ -119,6 +124,7 @@ def _mine_parser(commands) -> None:
     command.add_argument("--approximate", action="store_true",
                          help="search through an inverted file (FAISS), for more than some hundred thousand")
     command.add_argument("--probes", type=int, default=32, help="of its lists, how many are looked into")
+    _device_option(command)
 
 # %% ../../nbs/api/5_experiments/6_commands.ipynb #5c1e0f02
 def parser() -> argparse.ArgumentParser:
@@ -205,7 +211,7 @@ def _diff(arguments: argparse.Namespace) -> int: # exit status
 def _encode(arguments: argparse.Namespace) -> None:
     with plain_warnings():
         rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
-                                  not arguments.no_normalize, arguments.long)
+                                  not arguments.no_normalize, arguments.long, arguments.device)
     print(f"{arguments.output}: {rows} vectors of {width} numbers")
 
 def _render(arguments: argparse.Namespace) -> None:
@@ -221,7 +227,7 @@ def _mine(arguments: argparse.Namespace) -> None:
     if arguments.approximate: options |= dict(exact=False, probes=arguments.probes)
     output = prepare_output(arguments.output, ".tsv")
     with plain_warnings():
-        encoder = load_encoder(arguments.model)
+        encoder = load_encoder(arguments.model, device=arguments.device)
         pairs = mine_files(encoder, arguments.first, arguments.second, output, **options)
     print(f"{arguments.output}: {pairs} pairs")
 

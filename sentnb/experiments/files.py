@@ -70,6 +70,7 @@ def encode_file(
     batch_size: int=256, # sentences in a batch
     normalize: bool=True, # unit length
     long: str|None=None, # past what the encoder reads at once; as load_encoder takes it
+    device: str|None=None, # as load_encoder takes it
 ) -> tuple[int, ...]: # shape [lines, width]
     """Encode every line into one row of a float32 .npy file, written whole or not at all.
 
@@ -80,7 +81,7 @@ def encode_file(
     first = next(texts, None)
     if first is None: raise ValueError(f"{path} holds no line")
     import numpy
-    encoder, blanks = load_encoder(model, long), _Blanks(itertools.chain([first], texts))
+    encoder, blanks = load_encoder(model, long, device), _Blanks(itertools.chain([first], texts))
     vectors = encoder.encode(blanks, batch_size=batch_size, normalize=normalize)
     with replacing(output) as temporary:
         numpy.save(temporary, vectors.astype(numpy.float32, copy=False), allow_pickle=False)
@@ -91,19 +92,25 @@ def encode_file(
 def load_encoder(
     name: str, # a name in data/checkpoints, a folder, a hub id, or one of recipes.OTHERS
     long: str|None=None, # "scroll" (whole, pixels alone), "truncate" or "error"; None: whole where it can
+    device: str|None=None, # "cpu", "cuda:1" ...; None: a GPU where torch sees one; whole words: the CPU
 ) -> Any: # in eval mode
-    "An encoder of pixels, of tokens or of whole words, as its config says; of words no text is too long."
+    """An encoder of pixels, of tokens or of whole words, as its files say; of words no text is too long.
+
+    ValueError on a device that torch does not see."""
     from sentnb import encoders, recipes
+    from sentnb.encoders.base import usable_device
     from sentnb.encoders.checkpoints import checkpoint_folder, read_json
-    if name in recipes.OTHERS: return recipes.other_encoder(name, long=long)
+    from sentnb.encoders.text.checkpoint import averages
+    device = usable_device(device)
+    if name in recipes.OTHERS: return recipes.other_encoder(name, device, long=long)
     place, commit = recipes.located(name)
-    config = read_json(checkpoint_folder(place, commit)/"config.json")
-    kind = config.get("model_type", "")
-    if "pixel" in kind:
-        return encoders.PixelEncoder.from_pretrained(place, revision=commit, long=long or "scroll")
+    folder, options = checkpoint_folder(place, commit), dict(revision=commit, device=device)
+    kind = read_json(folder/"config.json").get("model_type", "")
+    if "pixel" in kind: return encoders.PixelEncoder.from_pretrained(place, **options, long=long or "scroll")
     if kind.startswith("sentnb-"): # that of a class of ours: sentnb-name is NameEncoder
         return getattr(encoders, f"{kind[7:].title()}Encoder").from_pretrained(place, revision=commit)
-    return encoders.TextEncoder.from_pretrained(place, revision=commit, long=long)
+    loads = encoders.ConditionalMaskedLanguageModel if averages(folder) else encoders.TextEncoder
+    return loads.from_pretrained(place, **options, long=long)
 
 # %% ../../nbs/api/5_experiments/4_files.ipynb #a75cddb7
 def render_text(

@@ -330,7 +330,9 @@ def from_pretrained(cls: TextEncoder,
     dropout: float|None=None, # for training on; None: as saved
     convert: bool=False, # pickled weights to safetensors
 ) -> TextEncoder: # in eval mode, float32
-    "Load one of ours or of the Hub: safetensors, no remote code; a missing weight is an error."
+    """Load one of ours or of the Hub: safetensors, no remote code; a missing weight is an error.
+
+    Warns where ConditionalMaskedLanguageModel would give other vectors."""
     loaded = load_checkpoint(AutoModel, name, revision, convert)
     encoder = as_encoder(*loaded, pooling, max_length, long, cls).to(device).eval()
     if dropout is not None: set_dropout(encoder, dropout)
