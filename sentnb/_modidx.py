@@ -3104,6 +3104,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                    'sentnb/training/stages.py'),
                                         'sentnb.training.stages.Stage._hold': ( 'api/3_training/stages.html#stage._hold',
                                                                                 'sentnb/training/stages.py'),
+                                        'sentnb.training.stages.Stage.dice': ( 'api/3_training/stages.html#stage.dice',
+                                                                               'sentnb/training/stages.py'),
                                         'sentnb.training.stages.Stage.seen': ( 'api/3_training/stages.html#stage.seen',
                                                                                'sentnb/training/stages.py'),
                                         'sentnb.training.stages.Stage.settings': ( 'api/3_training/stages.html#stage.settings',

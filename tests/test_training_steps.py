@@ -13,8 +13,8 @@ from sentnb import augmenters
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
-from sentnb.training import (Distillation, Draws, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same, Single,
-                             Spans, Stage, Task, batch_indices, batches, learning_rate_at)
+from sentnb.training import (Distillation, Draws, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same, SimCSE,
+                             Single, Spans, Stage, Task, batch_indices, batches, learning_rate_at)
 from sentnb.training.batches import Batches
 
 
@@ -83,6 +83,22 @@ def test_the_first_task_draws_as_it_would_alone_and_the_second_otherwise():
     encoder, stage = tiny(), Stage("both", tasks=[TASKS[0], TASKS[0]], steps=1)
     alone = Batches(Stage("both", tasks=TASKS[:1], steps=1), encoder)[0].texts
     assert Batches(stage, encoder)[0].texts == alone != Batches(stage, encoder, task=1)[0].texts
+
+
+def test_alone_a_task_can_throw_the_dice_of_a_second(tmp_path):
+    "Then with the first, which here changes next to nothing, and without it come to the same."
+    still = Task(PAIRS, InfoNCE(), 8, learning_rate=1e-12, warmup_steps=0)
+    text = Task(TEXTS, SimCSE(mlp=True), 8, .01, warmup_steps=0)
+    ends, as_second = {}, dataclasses.replace(text, draws_as=1)
+    for name, tasks in dict(both=[still, text], alone=[as_second], own=[text]).items():
+        encoder = ends[name] = tiny_text()
+        quick(encoder, [Stage("text", tasks=tasks, steps=3)], tmp_path/name)
+    def apart(a, b):
+        pairs = zip(ends[a].parameters(), ends[b].parameters(), strict=True)
+        return max(float((one - other).detach().abs().max()) for one, other in pairs)
+    assert apart("both", "alone") < 1e-6 < 1e-3 < apart("both", "own")
+    assert "draws_as" not in text.settings()
+    assert as_second.settings()["draws_as"] == 1
 
 
 def test_gradients_are_clipped(tmp_path, descent):

@@ -56,7 +56,7 @@ def _epoch_of_groups(groups: tuple[str, ...], batch_size: int, seed: int) -> lis
 def task_seed(
     seed: int,
     *names: str|int, # what draws
-    task: int=0, # its number in the stage: the first draws as it would alone
+    task: int=0, # as `Stage.dice` gives it
 ) -> int:
     "The seed of what is drawn for a task."
     return derive_seed(seed, *names, *([task] if task else []))
@@ -80,7 +80,7 @@ class Batches(torch.utils.data.Dataset):
         task: int=0, # its number in the stage
     ):
         self.task, self.encoder, self.first = stage.tasks[task], encoder, first
-        self.label, self.seed = task_label(stage, task), task_seed(seed, stage.name, task=task)
+        self.label, self.seed = task_label(stage, task), task_seed(seed, stage.name, task=stage.dice(task))
         self.end, size = stage.steps*self.task.accumulate, self.task.batch_size
         self.rows = slice(process*size//processes, (process + 1)*size//processes)
 

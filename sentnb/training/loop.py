@@ -70,7 +70,8 @@ class Steps:
         self.batches = [iter(DataLoader(self._batches(k, start), **options)) for k in numbers]
 
     def _state(self, k: int) -> torch.nn.Module: # what task k needs beside the encoder
-        torch.manual_seed(task_seed(self.seed, "objective", self.number, task=k))   # alike in all processes
+        # alike in all processes
+        torch.manual_seed(task_seed(self.seed, "objective", self.number, task=self.stage.dice(k)))
         return self.stage.tasks[k].objective.state(self.encoder).to(self.encoder.device).train()
 
     def _parameters(self, turn: list[int]) -> list[torch.nn.Parameter]:
@@ -108,7 +109,7 @@ def backward(self: Steps,
     "Add the gradients of a task."
     task, losses = self.stage.tasks[k], []
     place = self.number, step, self.accelerator.process_index
-    torch.manual_seed(task_seed(self.seed, "dropout", *place, task=k))
+    torch.manual_seed(task_seed(self.seed, "dropout", *place, task=self.stage.dice(k)))
     for _ in range(task.accumulate):
         batch = next(self.batches[k]).to(self.encoder.device)
         self.cut.update(batch.cut)

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core import checked, fingerprint, one_of, positive, whole
+from ..core import checked, fingerprint, one_of, optional, positive, whole
 from ..rows import Rows
 from .objectives import InfoNCE, Objective
 
 # %% ../../nbs/api/3_training/5_stages.ipynb #753d020e
 @dataclasses.dataclass(frozen=True)
 @checked(batch_size=whole(1), learning_rate=positive(1e-3), warmup_steps=whole(0),
-         schedule=one_of("linear", "cosine"), accumulate=whole(1), weight=positive(1))
+         schedule=one_of("linear", "cosine"), accumulate=whole(1), weight=positive(1),
+         draws_as=optional(whole(0)))
 class Task:
     "Examples, what they are trained towards, and the settings of the optimiser."
     examples: Sequence[Any] = dataclasses.field(repr=False) # texts, pairs, arrays: what the objective takes
@@ -34,6 +35,7 @@ class Task:
     max_length: int|None = None # patches or tokens at which texts are cut; None: the encoder's own limit
     groups: Sequence[str]|None = None # a label for each example: a batch holds examples of one label
     weight: float = 1.0 # of its loss, beside other tasks of a step
+    draws_as: int|None = None # the number of the task whose dice it throws; None: its own place in the stage
 
     def __post_init__(self):
         if not len(self.examples): raise ValueError("it has no examples")
@@ -85,6 +87,7 @@ def settings(self: Task) -> dict: # what JSON can hold
     names = "batch_size", "learning_rate", "warmup_steps", "accumulate", "max_length", "weight"
     values = {name: getattr(self, name) for name in names} | dict(objective=self.objective.settings())
     if self.groups is not None: values |= dict(groups=fingerprint(list(self.groups)))
+    if self.draws_as is not None: values |= dict(draws_as=self.draws_as)
     if self.schedule != "linear": values |= dict(schedule=self.schedule) # a linear one has always gone unsaid
     owner = self.examples if isinstance(self.examples, Rows) else self # Rows: once for all tasks
     if not hasattr(owner, "_digest"): object.__setattr__(owner, "_digest", _fingerprint(self.examples))
@@ -143,6 +146,13 @@ def _hold(self: Stage, **values: Any):
     if self.order == "in turn" and any(task.weight != 1 for task in self.tasks):
         raise ValueError("a weight is of losses that are added up, order='together'; in turn each task has a "
                          "learning_rate of its own")
+
+@patch
+def dice(self: Stage,
+    k: int, # which task
+) -> int: # the first throws those that it would throw alone
+    "The number by which a task draws its batches, its dropout, and what it trains beside the encoder."
+    return k if self.tasks[k].draws_as is None else self.tasks[k].draws_as
 
 @patch(as_prop=True)
 def seen(self: Stage) -> int:
