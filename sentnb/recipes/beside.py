@@ -233,7 +233,12 @@ def write_printed(self: Beside,
     bases: Mapping[str, str], # base -> "BERT"
     columns: Mapping[str, str|Sequence[str]]|None=None, # column -> as in `by_seed`; None: tests and mean
 ) -> None:
-    "Add what a paper prints, under its names; a condition that was not trained is left out."
+    """Add what a paper prints, under its names; a condition that was not trained is left out.
+
+    ValueError on a row that the published table has of none of these bases."""
+    published = {row for row, _ in results.published_points(table)}
+    wrong = [row for row in rows if not published & {row.format(name) for name in bases.values()}]
+    if wrong: raise ValueError(f"{table} prints no {wrong[0]!r}; it has {'; '.join(sorted(published)[:3])}")
     columns = columns or {name: name for name in (*self.names, "Avg.")}
     for base, row, column in itertools.product(bases, rows, columns):
         if (base, rows[row]) not in self.trained: continue
