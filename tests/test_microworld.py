@@ -218,7 +218,9 @@ def test_two_scenes_never_read_the_same(micro):
 def test_hypotheses_follow_or_contradict(micro):
     import random
     world, rng = micro.world, random.Random(0)
-    for _, x in zip(range(300), micro._scenes(micro._rng("train", 1, "nli test"), "train")):
+    def apart(a, b): return a and b and a not in world.ancestors[b] and b not in world.ancestors[a]
+    def differ(a, b): return a and b and a != b
+    for _, x in zip(range(2_000), micro._scenes(micro._rng("train", 1, "nli test"), "train")):
         entailed, contradicted = world.entailed(rng, x), world.contradicted(rng, x)
         if entailed:
             assert entailed.agent in world.ancestors[x.agent]
@@ -226,7 +228,13 @@ def test_hypotheses_follow_or_contradict(micro):
             slots = ("quality", "object_quality", "place", "time")
             assert all(getattr(entailed, slot) in ("", getattr(x, slot)) for slot in slots)
             assert not x.object or entailed.object in world.ancestors[x.object]
-        if contradicted: assert contradicted != x and world.fits(contradicted)
+            assert entailed != x, "it says less, or in other words"
+        if contradicted:
+            assert contradicted != x and world.fits(contradicted)
+            clash = [differ(getattr(x, slot), getattr(contradicted, slot))
+                     for slot in ("verb", "number", "quality", "place", "time")]
+            clash += [apart(x.agent, contradicted.agent), apart(x.object, contradicted.object)]
+            assert any(clash), "what says less contradicts nothing"
 
 
 def test_documents_have_a_topic(micro):

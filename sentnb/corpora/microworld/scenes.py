@@ -265,7 +265,7 @@ def _parent(self: World, noun: str) -> str:
 
 @patch
 def entailed(self: World, rng: random.Random, x: Scene) -> Scene|None: # None: nothing found in this split
-    "A scene that is so whenever this one is."
+    "Another scene, that is so whenever this one is."
     for _ in range(20):
         y = x
         if rng.random() < .5: y = y._replace(agent=self._parent(y.agent))
@@ -277,11 +277,11 @@ def entailed(self: World, rng: random.Random, x: Scene) -> Scene|None: # None: n
             if rng.random() < .5: y = y._replace(**{slot: ""})
         if y.quality not in self.qualities[y.agent]: y = y._replace(quality="")
         if not y.object or y.object_quality not in self.qualities[y.object]: y = y._replace(object_quality="")
-        if y.split == x.split and self.fits(y): return y
+        if y != x and y.split == x.split and self.fits(y): return y
 
 # %% ../../../nbs/api/1_corpora/6_microworld/3_scenes.ipynb #f5fd3995
 @patch
-def _exclusive_noun(self: World, rng: random.Random, x: Scene, slot: str) -> Scene:
+def _exclusive_noun(self: World, rng: random.Random, x: Scene, y: Scene, slot: str) -> Scene: # x: none
     "Another agent or object, neither above nor below the old one in the tree."
     old = getattr(x, slot)
     if not old: return x
@@ -289,9 +289,9 @@ def _exclusive_noun(self: World, rng: random.Random, x: Scene, slot: str) -> Sce
     others = [noun for noun in nouns if noun not in self.ancestors[old] and old not in self.ancestors[noun]]
     if not others: return x
     new = rng.choice(others)
-    quality = x.quality if x.quality in self.qualities[new] else ""
-    if slot == "agent": return x._replace(agent=new, quality=quality)
-    return Scene(*x[:4], *self.draw_object(rng, x.verb, x.agent, new), *x[7:])
+    quality = y.quality if y.quality in self.qualities[new] else ""
+    if slot == "agent": return y._replace(agent=new, quality=quality)
+    return Scene(*y[:4], *self.draw_object(rng, y.verb, y.agent, new), *y[7:])
 
 @patch
 def _exclusive_verb(self: World, rng: random.Random, x: Scene, y: Scene) -> Scene: # x: no other was found
@@ -322,7 +322,7 @@ def contradicted(self: World, rng: random.Random, x: Scene) -> Scene|None: # Non
         for slot in ("quality", "place", "time"):
             if slot != kind and rng.random() < .3: y = y._replace(**{slot: ""})
         if kind == "verb": y = self._exclusive_verb(rng, x, y)
-        elif kind in ("agent", "object"): y = self._exclusive_noun(rng, y, kind)
+        elif kind in ("agent", "object"): y = self._exclusive_noun(rng, x, y, kind)
         elif kind == "number": y = y._replace(number="one" if x.number == "some" else "some")
         else: y = self._exclusive_detail(rng, x, y, kind)
         if y == x or "-" in (y.quality, y.time) or y.time not in ("", *self.when[y.agent]): continue
