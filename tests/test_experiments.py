@@ -1,8 +1,10 @@
 """The driver of the experiments: what it runs, shows and refuses, and what it says when a run fails."""
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -132,6 +134,33 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
     assert sentnb("diff", str(own), str(place/"demo"), "--tolerance", "1").returncode == 0
     run("-P", "steps=4", "--replace")
     assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
+
+
+def test_two_runs_at_once_keep_apart(tiny, tmp_path):
+    place, waits = tmp_path/"figures"/"99_runs", """
+import time
+for _ in range(600):
+    if (run.folder.parent/"go").exists(): break
+    time.sleep(0.1)
+"""
+    notebook = str(tiny("99_runs", RUNS.replace("run.add", waits + "run.add")))
+    def start(steps: int) -> subprocess.Popen:
+        command = [sys.executable, "-m", "sentnb.experiments", "run", notebook, "-q", "-P", f"steps={steps}"]
+        env = {**os.environ, "SENTNB_FIGURES": str(tmp_path/"figures")}
+        return subprocess.Popen(command, cwd=ROOT, env=env)
+    both = [start(4), start(5)]
+    for _ in range(600):
+        if len(list(place.glob("*"))) == 2 and len(list(place.glob("demo/*.unfinished.ipynb"))) == 2: break
+        time.sleep(0.1)
+    (place/"go").touch()
+    assert [process.wait(60) for process in both] == [0, 0]
+    runs = {folder: results.load_run(folder) for folder in place.glob("demo*")}
+    assert {run.details["settings"]["steps"] for run in runs.values()} == {4, 5} and place/"demo" in runs
+    for folder, run in runs.items():
+        steps = run.details["settings"]["steps"]
+        assert run.numbers["value"].tolist() == [steps]
+        assert f"steps = {steps}" in (folder/"99_runs.ipynb").read_text()
+    assert not list(place.rglob("*unfinished*")) and not list(place.rglob(".*running"))
 
 
 def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):

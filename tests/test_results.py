@@ -336,6 +336,35 @@ def test_no_run_silently_replaces_another(tmp_path, monkeypatch, capsys):
     assert folder(steps=8) == "small" and "this one replaces it" in capsys.readouterr().out
 
 
+def test_two_runs_at_once_do_not_share_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    monkeypatch.delenv("SENTNB_REPLACE", raising=False)
+    code = ("from sentnb.results import Run; run = Run('05_leapfrog', 'small', dict(steps=7)); "
+            "print(run.folder.name, flush=True); input(); run.add('t', 'r', 'c', 7); run.save()")
+    first = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             text=True)
+    assert first.stdout.readline() == "small\n"
+    assert Run("05_leapfrog", "small", dict(steps=7)).folder.name == "small", "the same run"
+    second = Run("05_leapfrog", "small", dict(steps=8))
+    assert f"process {first.pid} runs with other settings in" in capsys.readouterr().out
+    monkeypatch.setenv("SENTNB_REPLACE", "1")
+    assert Run("05_leapfrog", "small", dict(steps=8)).folder == second.folder, "only what stands is replaced"
+    second.add("t", "r", "c", 8)
+    second.save()
+    first.communicate("\n")
+    assert load_run(tmp_path/"05_leapfrog"/"small").numbers["value"].tolist() == [7]
+    assert load_run(second.folder).numbers["value"].tolist() == [8] != [7]
+    assert not list(tmp_path.rglob(".running"))
+
+
+def test_a_run_that_was_killed_holds_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    code = "import os; from sentnb import results; results.Run('05_leapfrog', 'small', {'a': 7}); os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    assert (tmp_path/"05_leapfrog"/"small"/".running").is_file()
+    assert Run("05_leapfrog", "small", dict(a=8)).save().name == "small"
+
+
 def test_a_record_that_cannot_be_read_is_not_replaced_either(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
     monkeypatch.delenv("SENTNB_REPLACE", raising=False)

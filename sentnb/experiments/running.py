@@ -7,7 +7,7 @@ __all__ = ['CELLS', 'RunFailed', 'typed', 'CellFailed', 'destination', 'portable
 
 # %% ../../nbs/api/5_experiments/3_running.ipynb #da4f186a
 import contextlib, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,15 @@ def portable(
 # %% ../../nbs/api/5_experiments/3_running.ipynb #97134624
 CELLS = "{desc}: {bar}| cell {n_fmt} of {total_fmt} [{elapsed}]" # no time left: cells are not alike
 
+@contextlib.contextmanager
+def _unfinished(final: Path) -> Iterator[Path]: # how the executed copy is called meanwhile
+    "Of two that run at once each has its own."
+    from sentnb.results.folder import hold, release
+    mark = final.with_name(f".{final.stem}.running")
+    other = hold(mark, f"driver {os.getpid()}")
+    try: yield final.with_suffix(f".{os.getpid()}.unfinished.ipynb" if other else ".unfinished.ipynb")
+    finally: release(mark)
+
 def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a notebook of nbformat
     "papermill's run of a notebook, its errors said in our words."
     import papermill
@@ -143,18 +152,18 @@ def run(
     path, values = find(name).resolve(), json.loads(json.dumps(values or {})) # no tuples
     check_values(path, profile, values)
     final = destination(path, profile, output)
-    unfinished = final.with_suffix(".unfinished.ipynb")
     values = dict(profile=profile, **values)
     last = cache_dir("trainings")/fingerprint([path.stem, values]) # how many there were the last time
     with listening() as told, modified_env(**dict(SENTNB_REPLACE="1") if replace else {}):
         trainings = int(last.read_text()) if last.is_file() else None
-        executed = _execute(path, unfinished, values, Bars(told, trainings) if progress else None)
+        with _unfinished(final) as unfinished:
+            executed = _execute(path, unfinished, values, Bars(told, trainings) if progress else None)
         if not output: final = (folder_told(told, path.stem) or final.parent)/final.name
         write_atomic(last, str(count_told(told, branch=None)))
         stands = count_told(told, stands=path.stem) and not output
     copy = portable(executed, project_root(), path.parent, final.parent)
     if not (stands and sources(final) == sources(copy)): write_atomic(final, nbformat.writes(copy) + "\n")
-    unfinished.unlink()
+    unfinished.unlink(missing_ok=True)
     return final
 
 # %% ../../nbs/api/5_experiments/3_running.ipynb #a60df943
