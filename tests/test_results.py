@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from sentnb import results
+from sentnb.core import write_atomic
 from sentnb.results import (
     Record, Run, Verdict, compare, difference, interval, load_run, not_run, paired_difference, settle,
     settle_all)
@@ -286,6 +287,50 @@ def test_an_edited_number_is_noticed(tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace("59.1235", "79.1235"), encoding="utf-8")
     with pytest.raises(ValueError, match="edited by hand"): load_run(tmp_path)
     with pytest.raises(FileNotFoundError, match="nothing was run"): load_run(tmp_path/"nowhere")
+
+
+def draws(folder, **figures):
+    "A run that draws these: name -> what its csv says."
+    run = make(folder)
+    for name, text in figures.items():
+        for kind in ("svg", "png", "pdf", "csv"): write_atomic(folder/f"{name}.{kind}", text)
+    return run.save()
+
+
+def test_a_run_stands_with_its_own_figures_alone(tmp_path):
+    for name in ("mine.png", "mine.csv"): (tmp_path/name).write_text("of the user")
+    figures = load_run(draws(tmp_path, first="1", second="2")).details["figures"]
+    assert [*figures] == ["first.csv", "first.png", "second.csv", "second.png"]
+    (tmp_path/"first.png").write_text("newer than the numbers")
+    with pytest.raises(ValueError, match="first.png is not the file that run.json describes"):
+        load_run(tmp_path)
+    figures = load_run(draws(tmp_path, second="2")).details["figures"]
+    assert [*figures] == ["second.csv", "second.png"] and not list(tmp_path.glob("first.*"))
+    assert (tmp_path/"mine.png").read_text() == "of the user" == (tmp_path/"mine.csv").read_text()
+    (tmp_path/"second.png").unlink()
+    assert len(load_run(tmp_path).numbers), "a figure that is not there passes for none"
+
+
+def test_a_figure_drawn_again_changes_no_file(tmp_path, capsys):
+    draws(tmp_path, first="1")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    draws(tmp_path, first="1")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    older = json.loads(before["run.json"])
+    del older["figures"]   # as records were
+    (tmp_path/"run.json").write_text(json.dumps(older))
+    load_run(tmp_path)
+    draws(tmp_path, first="1")
+    assert json.loads((tmp_path/"run.json").read_text()) == older
+    assert capsys.readouterr().out.count("nothing has changed") == 2
+    draws(tmp_path, first="2")
+    assert load_run(tmp_path).details["figures"]
+
+
+def test_what_no_run_has_drawn_is_left_alone(tmp_path):
+    for kind in ("svg", "png", "pdf", "csv"): (tmp_path/f"holiday.{kind}").write_text("of the user")
+    for text in ("1", "2"): draws(tmp_path, first=text)
+    assert len(list(tmp_path.glob("holiday.*"))) == 4
 
 
 def test_run_json_records_the_commit(tmp_path, monkeypatch):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
-from ..core import pick, replacing, tell
-from .folder import RUNNING, digests, release, replaces, run_folder
+from ..core import file_sha256, pick, replacing, tell
+from .folder import RUNNING, digests, drawn, drawn_since, release, replaces, run_folder
 from .intervals import interval
 from .machine import code_state, hardware, peak_memory, versions
 from .papers import Claim, claim
@@ -60,6 +60,7 @@ def _still(path: Path, record: Mapping) -> Mapping|None: # the record that stand
     except (OSError, ValueError): return None
     now = json.loads(json.dumps(record))
     if any(there.get(name) != now[name] for name in _LASTING): return None
+    if there.get("figures", now.get("figures")) != now.get("figures"): return None # older records have none
     return None if there["code"]["dirty"] and not now["code"]["dirty"] else there
 
 # %% ../../nbs/api/1_results/7_run.ipynb #106a5de7
@@ -81,7 +82,7 @@ class Run:
         self._claims: dict[str, dict] = {}
         self._record: dict[str, Any] = dict(data={}, fonts={}, notes={}, per_seed=[])
         self._versions, self._code = versions(), code_state()  # the code as it was when the run began
-        self._stood = digests(self.folder)
+        self._stood, self._drawn = digests(self.folder), drawn(self.folder)
         self._began, self._clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic()
 
     @property
@@ -246,18 +247,21 @@ def verdicts(self: Run) -> pd.DataFrame:
 # %% ../../nbs/api/1_results/7_run.ipynb #e6ef6c2b
 @patch
 def save(self: Run) -> Path: # the folder
-    """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three.
+    """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three. Figures of an
+    earlier run, which this one did not draw, are removed.
 
     A run that comes to what stands there already, file by file, leaves its record too, and says so."""
     files = {"numbers.csv": _csv(NUMBERS, self._numbers.values()),
              "claims.csv": _csv(CLAIMS, self._claims.values())}
+    figures, left = drawn_since(self.folder, self._drawn)
     record = dict(
         notebook=self.notebook, profile=self.profile, seed=self.seed, settings=self.settings, code=self._code,
         versions=self._versions, **self._record, hardware=hardware(), began=self._began,
         wall_seconds=round(time.monotonic() - self._clock, 1), peak_memory=peak_memory(),
-        sha256={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()})
+        sha256={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
+        figures=figures)
     there = None if replaces() else _still(self.folder/"run.json", record)
-    if there and self._stood | record["sha256"] == self._stood == digests(self.folder):
+    if there and not left and self._stood | record["sha256"] == self._stood == digests(self.folder):
         tell(stands=self.notebook)
         release(self.folder/RUNNING)
         print(f"nothing has changed: the record of {there['began']} stays "
@@ -267,6 +271,7 @@ def save(self: Run) -> Path: # the folder
     with contextlib.ExitStack() as stack:
         for name, text in files.items():
             stack.enter_context(replacing(self.folder/name)).write_bytes(text.encode())
+    for name in left: (self.folder/name).unlink()
     release(self.folder/RUNNING)
     return self.folder
 
@@ -288,13 +293,14 @@ def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 def load_run(
     folder: str|Path, # holds run.json, numbers.csv and claims.csv
 ) -> Record:
-    "Read a run back; ValueError if its numbers are not the ones that the run wrote."
+    "Read a run back; ValueError if its numbers or figures are not the ones that the run wrote."
     folder = Path(folder)
     if not (folder/"run.json").is_file():
         raise FileNotFoundError(f"no run.json in {folder}: nothing was run there, or it did not end")
     details = json.loads((folder/"run.json").read_text(encoding="utf-8"))
-    for name, expected in details["sha256"].items():
-        if hashlib.sha256((folder/name).read_bytes()).hexdigest() != expected:
+    figures = {name: sha256 for name, sha256 in details.get("figures", {}).items() if (folder/name).is_file()}
+    for name, expected in (details["sha256"] | figures).items():
+        if file_sha256(folder/name) != expected:
             raise ValueError(f"{folder/name} is not the file that run.json describes: edited by hand, "
                              f"or half of another run; run {details['notebook']} again")
     numbers, claims = _read_csv(folder/"numbers.csv", NUMBERS), _read_csv(folder/"claims.csv", CLAIMS)
