@@ -1830,6 +1830,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                             'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._wait': ( 'api/5_experiments/running.html#_wait',
                                                                                   'sentnb/experiments/running.py'),
+                                            'sentnb.experiments.running._whole_places': ( 'api/5_experiments/running.html#_whole_places',
+                                                                                          'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running.destination': ( 'api/5_experiments/running.html#destination',
                                                                                         'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running.portable': ( 'api/5_experiments/running.html#portable',

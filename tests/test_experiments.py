@@ -136,6 +136,23 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
     assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
 
 
+def test_folders_of_the_environment_are_as_they_are_from_here(tiny, tmp_path):
+    code = RUNS + """
+import os
+from sentnb.core import cache_dir
+print(cache_dir('x').resolve(), os.environ['SENTNB_HUB'])"""
+    here = tmp_path/"here"
+    here.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SENTNB_ROOT": os.path.relpath(ROOT, here),
+           "SENTNB_FIGURES": "figures", "SENTNB_CACHE": "cache", "SENTNB_HUB": "../hub"}
+    command = [sys.executable, "-m", "sentnb.experiments", "run", str(tiny("99_runs", code))]
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert results.load_run(here/"figures"/"99_runs"/"demo").numbers["value"].tolist() == [3]
+    assert (here/"figures"/"99_runs"/"demo"/"99_runs.ipynb").is_file() and "figures/99_runs" in done.stdout
+    assert f"{here/'cache'/'x'} {tmp_path/'hub'}" in done.stderr
+
+
 def test_two_runs_at_once_keep_apart(tiny, tmp_path):
     place, waits = tmp_path/"figures"/"99_runs", """
 import time
