@@ -83,6 +83,7 @@ def test_refused(tiny, tmp_path, monkeypatch, capsys, arguments, sentence):
     ("seeds=abc", "seeds='abc': expected a whole number of at least 1"),
     ("seeds=-1", "seeds=-1: expected a whole number"),
     ("seed=1.5", "seed=1.5: expected a whole number"),
+    ("seed=010", "seed='010': expected a whole number"),
     ("resume=maybe", "resume='maybe': expected one of True, False, or None"),
     ("overrides=[lr]", "overrides=['lr']: expected a dict of settings"),
     ("lr=3", "lr is a setting of its table: -P 'overrides={lr: 3}'"),
@@ -103,6 +104,15 @@ def test_defaults_are_not_refused(path):
     values = {name: experiments.parse_value(text.strip("'\"").replace("None", "null"))
               for name, text in defaults.items() if name != "profile"}
     check_values(path, "demo", values)
+
+
+
+@pytest.mark.parametrize("text, value", [
+    ("0", 0), ("10", 10), ("-3", -3), ("+3", 3), ("1_000", 1000), ("010", "010"), ("00", "00"), ("-07", "-07"),
+    ("1:30", "1:30"), ("0b11", "0b11"), ("0x1f", "0x1f"), ("1e3", 1000.0), ("[08, 8]", ["08", 8])])
+def test_whole_numbers_are_read_as_they_are_written(text, value):
+    read = experiments.parse_value(text)
+    assert read == value and type(read) is type(value)
 
 
 RUNS = """
