@@ -51,7 +51,7 @@ def _check_parser(commands) -> None:
         "check", help="what a run would need: data, models, hours, memory, disk", epilog=VARIABLES,
         description="What a run would load and train, before anything is downloaded. Exit status: 1 where "
                     "something is missing; of `all`, an overview, 0.", **PLAIN)
-    command.add_argument("name", help="05_leapfrog, 5, leapfrog, a path, or all: a row for each, of its own settings")
+    command.add_argument("name", help="05_leapfrog, 5, leapfrog, a path, or all: a row for each")
     command.add_argument("-p", "--profile", default="paper", choices=PROFILES, help="default: paper")
     command.add_argument("-P", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
                          help="another parameter of the notebook, as of `sentnb run`")
