@@ -447,6 +447,15 @@ def test_difference(tmp_path):
     with pytest.raises(ValueError, match="tolerance=-1: expected at least 0"): difference(first, first, -1)
 
 
+def test_two_numbers_whose_names_read_alike_are_two(tmp_path):
+    def record(name, *values):
+        run = Run("05_leapfrog", "small", {}, folder=tmp_path/name)
+        for cell, value in zip((("t", "a, b", "c"), ("t", "a", "b, c")), values): run.add(*cell, value)
+        return load_run(run.save())
+    moved = difference(record("a", 1, 2), record("b", 1.5, 2))
+    assert moved[["where", "first", "second"]].to_numpy().tolist() == [["t: a, b, c", 1, 1.5]]
+
+
 def test_a_demo_settles_nothing(tmp_path):
     claims = make(tmp_path, "demo").claims.set_index("claim")
     assert claims.loc["pixel-10", "verdict"] == "demonstration"

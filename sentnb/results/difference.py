@@ -29,10 +29,10 @@ def _moved(where: str, a: dict, b: dict, tolerance: float) -> Iterable[tuple]: #
             yield where if kind == "value" else f"{where}, {kind}", a[kind], b[kind], moved
 
 def _numbers(first: pd.DataFrame, second: pd.DataFrame, tolerance: float) -> Iterable[tuple]:
-    sides = [{f"{x['table']}: {x['row']}, {x['column']}": x for x in frame.to_dict("records")}
+    sides = [{(x["table"], x["row"], x["column"]): x for x in frame.to_dict("records")}
              for frame in (first, second)]
-    for where in sides[0] | sides[1]:
-        a, b = (side.get(where) for side in sides)
+    for key in sides[0] | sides[1]:
+        where, (a, b) = "{}: {}, {}".format(*key), (side.get(key) for side in sides)
         if a and b: yield from _moved(where, a, b, tolerance)
         else: yield where, *(x and x["value"] for x in (a, b)), None
 
