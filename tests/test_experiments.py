@@ -108,8 +108,9 @@ def test_defaults_are_not_refused(path):
 
 
 @pytest.mark.parametrize("text, value", [
-    ("0", 0), ("10", 10), ("-3", -3), ("+3", 3), ("1_000", 1000), ("010", "010"), ("00", "00"), ("-07", "-07"),
-    ("1:30", "1:30"), ("0b11", "0b11"), ("0x1f", "0x1f"), ("1e3", 1000.0), ("[08, 8]", ["08", 8])])
+    ("0", 0), ("10", 10), ("-3", -3), ("+3", 3), ("1_000", 1000), ("010", "010"), ("00", "00"),
+    ("-07", "-07"), ("1:30", "1:30"), ("0b11", "0b11"), ("0x1f", "0x1f"), ("1e3", 1000.0),
+    ("[08, 8]", ["08", 8])])
 def test_whole_numbers_are_read_as_they_are_written(text, value):
     read = experiments.parse_value(text)
     assert read == value and type(read) is type(value)

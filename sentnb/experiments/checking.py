@@ -20,8 +20,8 @@ def plan_of(
     profile: str="demo", # one of PROFILES
     values: dict[str, Any]|None=None, # other parameters
 ): # a recipes.Plan
-    """What an experiment would read and train. ValueError where its notebook makes no `plan`, or a cell before
-    it is more than Python."""
+    """What an experiment would read and train. ValueError where its notebook makes no `plan`, or where what
+    stands before it is not Python."""
     path, values, known = find(name).resolve(), dict(values or {}), {}
     check_values(path, profile, values)
     with tempfile.TemporaryDirectory() as folder, modified_env(SENTNB_FIGURES=folder):
@@ -29,8 +29,9 @@ def plan_of(
             if cell.cell_type != "code": continue
             try: code = compile(cell.source, f"{path.name}, a cell", "exec")
             except SyntaxError as error:
-                raise ValueError(f"{path.stem}: {(error.text or cell.source).strip()!r} is not Python. What stands "
-                                 "before the plan is run without Jupyter: no % and no ! there") from None
+                line = (error.text or cell.source).strip()
+                raise ValueError(f"{path.stem}: {line!r} is not Python. What stands before the plan is run "
+                                 "without Jupyter: no % and no ! there") from None
             exec(code, known)
             if "parameters" in cell.metadata.get("tags", []): known |= dict(profile=profile, **values)
             if "plan" in known: return known["plan"]

@@ -110,7 +110,7 @@ PLACES = ("SENTNB_HUB", "SENTNB_FIGURES", "SENTNB_CACHE", "SENTNB_ROOT", "SENTNB
 def _whole_places() -> dict[str, str]: # variables of the environment
     "The folders that it names, as they are from here: the kernel starts in the checkout."
     named = {name: value for name in PLACES if (value := os.environ.get(name))}
-    def whole(value): return os.pathsep.join(os.path.abspath(part) for part in value.split(os.pathsep) if part)
+    def whole(value): return os.pathsep.join(map(os.path.abspath, filter(None, value.split(os.pathsep))))
     return {name: whole(value) if name == "SENTNB_FONTS" else os.path.abspath(value)
             for name, value in named.items()}
 
