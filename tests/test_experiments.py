@@ -1,8 +1,10 @@
 """The driver of the experiments: what it runs, shows and refuses, and what it says when a run fails."""
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -81,6 +83,7 @@ def test_refused(tiny, tmp_path, monkeypatch, capsys, arguments, sentence):
     ("seeds=abc", "seeds='abc': expected a whole number of at least 1"),
     ("seeds=-1", "seeds=-1: expected a whole number"),
     ("seed=1.5", "seed=1.5: expected a whole number"),
+    ("seed=010", "seed='010': expected a whole number"),
     ("resume=maybe", "resume='maybe': expected one of True, False, or None"),
     ("overrides=[lr]", "overrides=['lr']: expected a dict of settings"),
     ("lr=3", "lr is a setting of its table: -P 'overrides={lr: 3}'"),
@@ -101,6 +104,16 @@ def test_defaults_are_not_refused(path):
     values = {name: experiments.parse_value(text.strip("'\"").replace("None", "null"))
               for name, text in defaults.items() if name != "profile"}
     check_values(path, "demo", values)
+
+
+
+@pytest.mark.parametrize("text, value", [
+    ("0", 0), ("10", 10), ("-3", -3), ("+3", 3), ("1_000", 1000), ("010", "010"), ("00", "00"),
+    ("-07", "-07"), ("1:30", "1:30"), ("0b11", "0b11"), ("0x1f", "0x1f"), ("1e3", 1000.0),
+    ("[08, 8]", ["08", 8])])
+def test_whole_numbers_are_read_as_they_are_written(text, value):
+    read = experiments.parse_value(text)
+    assert read == value and type(read) is type(value)
 
 
 RUNS = """
@@ -132,6 +145,50 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
     assert sentnb("diff", str(own), str(place/"demo"), "--tolerance", "1").returncode == 0
     run("-P", "steps=4", "--replace")
     assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
+
+
+def test_folders_of_the_environment_are_as_they_are_from_here(tiny, tmp_path):
+    code = RUNS + """
+import os
+from sentnb.core import cache_dir
+print(cache_dir('x').resolve(), os.environ['SENTNB_HUB'])"""
+    here = tmp_path/"here"
+    here.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SENTNB_ROOT": os.path.relpath(ROOT, here),
+           "SENTNB_FIGURES": "figures", "SENTNB_CACHE": "cache", "SENTNB_HUB": "../hub"}
+    command = [sys.executable, "-m", "sentnb.experiments", "run", str(tiny("99_runs", code))]
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert results.load_run(here/"figures"/"99_runs"/"demo").numbers["value"].tolist() == [3]
+    assert (here/"figures"/"99_runs"/"demo"/"99_runs.ipynb").is_file() and "figures/99_runs" in done.stdout
+    assert f"{here/'cache'/'x'} {tmp_path/'hub'}" in done.stderr
+
+
+def test_two_runs_at_once_keep_apart(tiny, tmp_path):
+    place, waits = tmp_path/"figures"/"99_runs", """
+import time
+for _ in range(600):
+    if (run.folder.parent/"go").exists(): break
+    time.sleep(0.1)
+"""
+    notebook = str(tiny("99_runs", RUNS.replace("run.add", waits + "run.add")))
+    def start(steps: int) -> subprocess.Popen:
+        command = [sys.executable, "-m", "sentnb.experiments", "run", notebook, "-q", "-P", f"steps={steps}"]
+        env = {**os.environ, "SENTNB_FIGURES": str(tmp_path/"figures")}
+        return subprocess.Popen(command, cwd=ROOT, env=env)
+    both = [start(4), start(5)]
+    for _ in range(600):
+        if len(list(place.glob("*"))) == 2 and len(list(place.glob("demo/*.unfinished.ipynb"))) == 2: break
+        time.sleep(0.1)
+    (place/"go").touch()
+    assert [process.wait(60) for process in both] == [0, 0]
+    runs = {folder: results.load_run(folder) for folder in place.glob("demo*")}
+    assert {run.details["settings"]["steps"] for run in runs.values()} == {4, 5} and place/"demo" in runs
+    for folder, run in runs.items():
+        steps = run.details["settings"]["steps"]
+        assert run.numbers["value"].tolist() == [steps]
+        assert f"steps = {steps}" in (folder/"99_runs.ipynb").read_text()
+    assert not list(place.rglob("*unfinished*")) and not list(place.rglob(".*running"))
 
 
 def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):

@@ -45,3 +45,23 @@ def test_what_is_missing(nothing):
     assert done.returncode == 1 and "python -m spacy download no_such_parser" in done.stdout
     small = check("5", "-p", "small", **nothing)
     assert small.returncode == 1 and "set SENTNB_HUB to a folder that holds parallel/stsb" in small.stdout
+
+
+def test_an_overview_is_of_no_parameter(nothing, capsys):
+    from sentnb.experiments import main
+    refused = check("all", "-P", "seeds=1", **nothing)
+    assert refused.returncode == 2 and "-P is of one notebook: name it instead of all" in refused.stderr
+    with pytest.raises(SystemExit): main(["check", "--help"])
+    assert "of `all`, an overview, 0" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_only_jupyter_reads_is_said_in_a_sentence(nothing, tmp_path):
+    import nbformat
+    from nbformat import v4
+    cells = [v4.new_code_cell("profile = 'demo'", metadata=dict(tags=["parameters"])),
+             v4.new_code_cell("import os\n%matplotlib inline"), v4.new_code_cell("plan = 1")]
+    kernel = dict(name="python3", language="python", display_name="python3")
+    nbformat.write(v4.new_notebook(cells=cells, metadata=dict(kernelspec=kernel)), tmp_path/"99_magic.ipynb")
+    done = check(str(tmp_path/"99_magic.ipynb"), **nothing)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "99_magic: '%matplotlib inline' is not Python" in done.stderr

@@ -365,8 +365,11 @@ def test_what_is_shipped_is_what_is_loaded(data, tmp_path, monkeypatch):
     assert (folder/"training.csv").read_text() == "step,loss\n1,2.0\n"
     loaded = PixelEncoder.from_pretrained(folder)
     assert same(weights(loaded), weights(recipes.as_shipped(encoder)))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for weight in encoder.parameters(): weight.data += 1
     with pytest.raises(ValueError, match="ours takes 0.0 MB, 0.001 are allowed"):
         recipes.ship(encoder, "ours", "", numbers, str, limit=.001)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_table_of_scores():

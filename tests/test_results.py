@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from sentnb import results
+from sentnb.core import write_atomic
 from sentnb.results import (
     Record, Run, Verdict, compare, difference, interval, load_run, not_run, paired_difference, settle,
     settle_all)
@@ -288,6 +289,50 @@ def test_an_edited_number_is_noticed(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing was run"): load_run(tmp_path/"nowhere")
 
 
+def draws(folder, **figures):
+    "A run that draws these: name -> what its csv says."
+    run = make(folder)
+    for name, text in figures.items():
+        for kind in ("svg", "png", "pdf", "csv"): write_atomic(folder/f"{name}.{kind}", text)
+    return run.save()
+
+
+def test_a_run_stands_with_its_own_figures_alone(tmp_path):
+    for name in ("mine.png", "mine.csv"): (tmp_path/name).write_text("of the user")
+    figures = load_run(draws(tmp_path, first="1", second="2")).details["figures"]
+    assert [*figures] == ["first.csv", "first.png", "second.csv", "second.png"]
+    (tmp_path/"first.png").write_text("newer than the numbers")
+    with pytest.raises(ValueError, match="first.png is not the file that run.json describes"):
+        load_run(tmp_path)
+    figures = load_run(draws(tmp_path, second="2")).details["figures"]
+    assert [*figures] == ["second.csv", "second.png"] and not list(tmp_path.glob("first.*"))
+    assert (tmp_path/"mine.png").read_text() == "of the user" == (tmp_path/"mine.csv").read_text()
+    (tmp_path/"second.png").unlink()
+    assert len(load_run(tmp_path).numbers), "a figure that is not there passes for none"
+
+
+def test_a_figure_drawn_again_changes_no_file(tmp_path, capsys):
+    draws(tmp_path, first="1")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    draws(tmp_path, first="1")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    older = json.loads(before["run.json"])
+    del older["figures"]   # as records were
+    (tmp_path/"run.json").write_text(json.dumps(older))
+    load_run(tmp_path)
+    draws(tmp_path, first="1")
+    assert json.loads((tmp_path/"run.json").read_text()) == older
+    assert capsys.readouterr().out.count("nothing has changed") == 2
+    draws(tmp_path, first="2")
+    assert load_run(tmp_path).details["figures"]
+
+
+def test_what_no_run_has_drawn_is_left_alone(tmp_path):
+    for kind in ("svg", "png", "pdf", "csv"): (tmp_path/f"holiday.{kind}").write_text("of the user")
+    for text in ("1", "2"): draws(tmp_path, first=text)
+    assert len(list(tmp_path.glob("holiday.*"))) == 4
+
+
 def test_run_json_records_the_commit(tmp_path, monkeypatch):
     def git(*words):
         return subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
@@ -336,6 +381,35 @@ def test_no_run_silently_replaces_another(tmp_path, monkeypatch, capsys):
     assert folder(steps=8) == "small" and "this one replaces it" in capsys.readouterr().out
 
 
+def test_two_runs_at_once_do_not_share_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    monkeypatch.delenv("SENTNB_REPLACE", raising=False)
+    code = ("from sentnb.results import Run; run = Run('05_leapfrog', 'small', dict(steps=7)); "
+            "print(run.folder.name, flush=True); input(); run.add('t', 'r', 'c', 7); run.save()")
+    first = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             text=True)
+    assert first.stdout.readline() == "small\n"
+    assert Run("05_leapfrog", "small", dict(steps=7)).folder.name == "small", "the same run"
+    second = Run("05_leapfrog", "small", dict(steps=8))
+    assert f"process {first.pid} runs with other settings in" in capsys.readouterr().out
+    monkeypatch.setenv("SENTNB_REPLACE", "1")
+    assert Run("05_leapfrog", "small", dict(steps=8)).folder == second.folder, "only what stands is replaced"
+    second.add("t", "r", "c", 8)
+    second.save()
+    first.communicate("\n")
+    assert load_run(tmp_path/"05_leapfrog"/"small").numbers["value"].tolist() == [7]
+    assert load_run(second.folder).numbers["value"].tolist() == [8] != [7]
+    assert not list(tmp_path.rglob(".running"))
+
+
+def test_a_run_that_was_killed_holds_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    code = "import os; from sentnb import results; results.Run('05_leapfrog', 'small', {'a': 7}); os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    assert (tmp_path/"05_leapfrog"/"small"/".running").is_file()
+    assert Run("05_leapfrog", "small", dict(a=8)).save().name == "small"
+
+
 def test_a_record_that_cannot_be_read_is_not_replaced_either(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
     monkeypatch.delenv("SENTNB_REPLACE", raising=False)
@@ -371,6 +445,15 @@ def test_difference(tmp_path):
     told = difference(first, saved(tmp_path/"b", mean=45.32, small=1e-5), tolerance=1e-5).iloc[0]
     assert (told["first"], told["second"]) == (45.3127, 45.32) and 1e-4 < told["moved"] < 2e-4
     with pytest.raises(ValueError, match="tolerance=-1: expected at least 0"): difference(first, first, -1)
+
+
+def test_two_numbers_whose_names_read_alike_are_two(tmp_path):
+    def record(name, *values):
+        run = Run("05_leapfrog", "small", {}, folder=tmp_path/name)
+        for cell, value in zip((("t", "a, b", "c"), ("t", "a", "b, c")), values): run.add(*cell, value)
+        return load_run(run.save())
+    moved = difference(record("a", 1, 2), record("b", 1.5, 2))
+    assert moved[["where", "first", "second"]].to_numpy().tolist() == [["t: a, b, c", 1, 1.5]]
 
 
 def test_a_demo_settles_nothing(tmp_path):

@@ -20,13 +20,19 @@ def plan_of(
     profile: str="demo", # one of PROFILES
     values: dict[str, Any]|None=None, # other parameters
 ): # a recipes.Plan
-    "What an experiment would read and train. ValueError where its notebook makes no `plan`."
+    """What an experiment would read and train. ValueError where its notebook makes no `plan`, or where what
+    stands before it is not Python."""
     path, values, known = find(name).resolve(), dict(values or {}), {}
     check_values(path, profile, values)
     with tempfile.TemporaryDirectory() as folder, modified_env(SENTNB_FIGURES=folder):
         for cell in read(path).cells:
             if cell.cell_type != "code": continue
-            exec(compile(cell.source, f"{path.name}, a cell", "exec"), known)
+            try: code = compile(cell.source, f"{path.name}, a cell", "exec")
+            except SyntaxError as error:
+                line = (error.text or cell.source).strip()
+                raise ValueError(f"{path.stem}: {line!r} is not Python. What stands before the plan is run "
+                                 "without Jupyter: no % and no ! there") from None
+            exec(code, known)
             if "parameters" in cell.metadata.get("tags", []): known |= dict(profile=profile, **values)
             if "plan" in known: return known["plan"]
     raise ValueError(f"{path.stem} says nowhere what it needs: expected a cell `plan = recipes.Plan(...)`")

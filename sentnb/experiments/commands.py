@@ -50,7 +50,7 @@ def _check_parser(commands) -> None:
     command = commands.add_parser(
         "check", help="what a run would need: data, models, hours, memory, disk", epilog=VARIABLES,
         description="What a run would load and train, before anything is downloaded. Exit status: 1 where "
-                    "something is missing.", **PLAIN)
+                    "something is missing; of `all`, an overview, 0.", **PLAIN)
     command.add_argument("name", help="05_leapfrog, 5, leapfrog, a path, or all: a row for each")
     command.add_argument("-p", "--profile", default="paper", choices=PROFILES, help="default: paper")
     command.add_argument("-P", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
@@ -174,6 +174,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace) -> int: # exit status
     if arguments.name == "all":
+        if arguments.parameters: raise ValueError("-P is of one notebook: name it instead of all")
         with contextlib.redirect_stdout(sys.stderr): table = summary(arguments.profile)
         print(table)
         return 0

@@ -178,13 +178,15 @@ def check_values(
 def _yaml_loader() -> type:
     import yaml
     class Loader(yaml.SafeLoader): pass
-    surprising = ("bool", "float", "timestamp")
+    surprising = ("bool", "float", "int", "timestamp")
     Loader.yaml_implicit_resolvers = {
         first: [(tag, rule) for tag, rule in rules if tag.rpartition(":")[2] not in surprising]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()}
     truth = re.compile(r"^(true|True|false|False)$")
+    integer = re.compile(r"^[-+]?(0|[1-9][0-9_]*)$")
     number = re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$")
     Loader.add_implicit_resolver("tag:yaml.org,2002:bool", truth, list("tTfF"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:int", integer, list("-+0123456789"))
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
     return Loader
 

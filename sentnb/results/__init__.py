@@ -20,7 +20,8 @@ from sentnb.results.verdicts import (
     settle_most)
 from .scores import Scores
 from .machine import PACKAGES, code_state, hardware, peak_memory, versions
-from .run import CLAIMS, NUMBERS, Record, Run, load_run, run_folder
+from .folder import run_folder
+from .run import CLAIMS, NUMBERS, Record, Run, load_run
 from .compare import compare, side_by_side, to_html, to_markdown
 from .difference import difference
 
