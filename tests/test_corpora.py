@@ -234,6 +234,21 @@ def test_labels_of_the_hub_become_names(monkeypatch):
     FakeHub(monkeypatch, rows, label=["entailment", "neutral", "contradiction"])
     labelled = [(row["hypothesis"], row["label"]) for row in corpora.load("nli/snli", split="test")]
     assert labelled == [("b", "entailment"), ("d", "contradiction")]
+    some = corpora.load("nli/snli", split="test", columns=["hypothesis"])
+    assert some == [dict(hypothesis="b"), dict(hypothesis="d")], "the same rows, whatever is asked for"
+
+
+def test_labels_of_a_copied_file_become_names(mirror):
+    "Of parquet as the Hub has it, in a mirror: the same rows and names as from there."
+    import datasets
+    names, text = ["entailment", "neutral", "contradiction"], datasets.Value("string")
+    features = datasets.Features(dict(premise=text, hypothesis=text, label=datasets.ClassLabel(names=names)))
+    rows = [dict(premise="a", hypothesis=str(label), label=label) for label in (0, 2, -1)]
+    folder = mirror("facebook/xnli", rows, "train", "de")
+    datasets.Dataset.from_list(rows, features=features).to_parquet(folder/"de-train.parquet")
+    labelled = [(row["hypothesis"], row["label"]) for row in corpora.load("facebook/xnli", "de")]
+    assert labelled == [("0", "entailment"), ("2", "contradiction")]
+    assert list(corpora.mapped("facebook/xnli", ["hypothesis"], "de")) == ["0", "2"]
 
 
 def test_documents_of_the_hub_are_read_in_batches(monkeypatch):
@@ -274,12 +289,12 @@ class Repository:
 def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
     "By the Hub's newest commit, by its history, by the cache; a run writes down the whole."
     import huggingface_hub
-    from sentnb.corpora import loading
+    from sentnb.corpora.loading import places
     monkeypatch.setattr(huggingface_hub, "HfApi", Repository)
     monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     def completed(digits):
-        loading._from_history.cache_clear()
+        places._from_history.cache_clear()
         return corpora.hub_commit("org/name", digits)
     assert completed("5501d08") == Repository.whole[0] and completed("bbbbbbb") == "b" * 40
     assert completed("c" * 40) == "c" * 40
