@@ -171,6 +171,34 @@ def test_a_mirror_is_read_in_order(mirror):
     with pytest.raises(ValueError, match="no column text"): columns("text")
 
 
+@pytest.mark.parametrize("path", ["data/train-*", [f"data/train-0000{i}-of-00003.parquet" for i in range(3)],
+                                  None], ids=["pattern", "names", "no header"])
+def test_a_copy_that_was_cut_short_is_not_read(mirror, path):
+    "Three files, of which one is there: it is named what lacks, by load and by what opens it first."
+    name = "gowitheflow/wiki-span"
+    folder = mirror(name, [dict(sentence1="a", sentence2="b")], "train")
+    (folder/"data").mkdir()
+    (folder/"default-train.parquet").rename(folder/"data"/"train-00000-of-00003.parquet")
+    head = dict(configs=[dict(config_name="default", data_files=[dict(split="train", path=path)])])
+    (folder/"README.md").write_text(f"---\n{json.dumps(head)}\n---\n" if path else "# A copy\n")
+    for read in (corpora.load, corpora.opened, lambda name: corpora.mapped(name, ["sentence1"])):
+        with pytest.raises(FileNotFoundError, match="lacks data/train-00001-of-00003.*00002-of") as error:
+            read(name)
+        assert "\n" not in str(error.value)
+    for i in (1, 2):
+        parquet = folder/"data"/f"train-0000{i}-of-00003.parquet"
+        parquet.write_bytes((folder/"data"/"train-00000-of-00003.parquet").read_bytes())
+    assert len(corpora.load(name)) == 3
+
+
+def test_an_empty_folder_is_no_mirror(mirror, monkeypatch):
+    name = "mteb/stsb_multi_mt"
+    (mirror.root/name).mkdir(parents=True)
+    assert corpora.where(name)["place"] != "mirror"
+    hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b", similarity_score=1.)])
+    assert len(corpora.load(name, "nl", "test")) == len(hub.asked) == 1
+
+
 def test_a_mirror_of_another_form_leaves_nothing_behind(mirror, tmp_path, monkeypatch):
     rows = [dict(sentence1="a", sentence2="b", score=1.5), dict(sentence1="c", sentence2="d", score=0.)]
     folder = mirror.root/"mteb/sts16-sts"

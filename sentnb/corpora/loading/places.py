@@ -7,6 +7,7 @@ __all__ = ['hub_dir', 'hub_commit', 'commit_of', 'where']
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #023c1bf8
 import functools, hashlib, os, re, urllib.parse, urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...core import cache_dir, project_root, write_atomic
@@ -31,33 +32,57 @@ def hub_dir() -> Path|None:
 def _mirrored(
     name: str, # "<org>/<name>"
 ) -> Path|None: # its folder in the local mirror
-    "Where the mirror holds a data set; None: it does not, or there is no mirror."
+    "Where the mirror holds a data set; None: it holds no file of it, or there is no mirror."
     mirror = hub_dir()
-    return mirror/name if mirror and (mirror/name).is_dir() else None
+    folder = mirror/name if mirror else None
+    if folder is None or not folder.is_dir(): return None
+    def counts(file): return file.name != "README.md" and not file.name.startswith(".")
+    return folder if any(map(counts, folder.iterdir())) else None
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #65c084cb
+def _lacking(files: Iterable[Path]) -> list[Path]:
+    "Of `train-00000-of-00003.parquet` and its like those that are not there."
+    shards = {}
+    for file in files:
+        if part := re.match(r"(.+)-(\d{5})-of-(\d{5})", file.name):
+            shards.setdefault((file.with_name(part[1]), part[3]), set()).add(int(part[2]))
+    return [start.with_name(f"{start.name}-{i:05d}-of-{n}")
+            for (start, n), held in shards.items() for i in range(int(n)) if i not in held]
+
+def _check_whole(folder: Path, named: Iterable[Path], files: Iterable[Path]) -> None:
+    "FileNotFoundError names those of a split's files that a copy of a data set lacks."
+    lacks = [file for file in named if not file.exists()] or _lacking(files)
+    if not lacks: return
+    names = ", ".join(file.relative_to(folder).as_posix() for file in lacks[:5])
+    more = f" and {len(lacks) - 5} more" if len(lacks) > 5 else ""
+    raise FileNotFoundError(f"{folder} is not whole: it lacks {names}{more}; fetch them, or move it away")
+
 def _files_of(folder: Path, entry: dict, split: str) -> list[Path]:
     "The files that one configuration of a README's header names for a split."
     files = []
     for data in entry.get("data_files", []):
         if not isinstance(data, dict) or data.get("split") != split: continue
         patterns = [data["path"]] if isinstance(data["path"], str) else data["path"]
-        files.append([file for pattern in patterns for file in sorted(folder.glob(pattern))])
+        some = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+        _check_whole(folder, (folder/path for path in patterns if not re.search(r"[*?[]", path)), some)
+        files.append(some)
     return next((some for some in files if some and all(file.suffix == ".parquet" for file in some)), [])
 
+# %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #65c084cc
 def _parquet_files(
     folder: Path, # of a data set in a mirror
     config: str,
     split: str,
 ) -> list[Path]: # in their order; empty: it has another form
-    "The parquet files that the README's header names for this split."
+    """The parquet files that the README's header names for this split; FileNotFoundError where some of a
+    split's files are there, and others are not."""
     import yaml
     readme = folder/"README.md"
     parts = readme.read_text(encoding="utf-8").split("---\n", 2) if readme.is_file() else []
-    if len(parts) < 3 or parts[0].strip(): return []
-    entries = (yaml.safe_load(parts[1]) or {}).get("configs", [])
-    files = (_files_of(folder, entry, split) for entry in entries if entry.get("config_name") == config)
-    return next(filter(None, files), [])
+    header = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else None
+    entries = [x for x in (header or {}).get("configs", []) if x.get("config_name") == config]
+    if not entries: _check_whole(folder, (), (file for file in folder.rglob("*-of-*") if split in file.name))
+    return next(filter(None, (_files_of(folder, entry, split) for entry in entries)), [])
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #890e4083
 def _snapshots(
