@@ -5,6 +5,8 @@ import pyarrow, pyarrow.parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import fake_hub
+
 from sentnb import corpora
 from sentnb.corpora import pretraining
 
@@ -392,6 +394,33 @@ def test_without_any_place_one_line_comes_soon(env, tmp_path):
     assert said.endswith("set SENTNB_HUB to a folder that holds mteb/sts12-sts")
     # without the question asked first it is half a minute of retries, and more on a slow machine
     assert float(seconds) < 20
+
+
+def test_without_a_network_the_cache_does(tmp_path):
+    "What the Hub gave once is read when it no longer answers; what it never gave is named, with what to set."
+    code = textwrap.dedent("""
+        import time
+        from sentnb import corpora
+        start = time.perf_counter()
+        for name in ("mteb/sts12-sts", "mteb/sts13-sts"):
+            try: print(len(corpora.load(name, split="test")))
+            except FileNotFoundError as error: print(error)
+        import datasets, huggingface_hub
+        assert not datasets.config.HF_HUB_OFFLINE and not huggingface_hub.is_offline_mode()
+        print(time.perf_counter() - start)""")
+    clean = {k: v for k, v in os.environ.items() if k not in ("SENTNB_HUB", "HF_HUB_OFFLINE", "HF_ENDPOINT")}
+    def read(address, code=code):
+        env = {**clean, "HF_HOME": str(tmp_path/"home"), "HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                              env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip().splitlines()
+    with fake_hub.Hub(tmp_path/"hub") as hub:
+        first = 'from sentnb import corpora; print(len(corpora.load("mteb/sts12-sts", split="test")))'
+        assert read(hub.address, first) == ["40"]
+    held, absent, seconds = read("http://127.0.0.1:9")
+    assert held == "40" and float(seconds) < 20
+    assert "mteb/sts13-sts" in absent and "HF_HUB_OFFLINE=1 reads its cache alone" in absent
 
 
 def test_fingerprints_see_content_and_order_only(mirror):

@@ -6,7 +6,7 @@
 __all__ = ['hub_dir', 'hub_commit', 'commit_of', 'where']
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #023c1bf8
-import functools, hashlib, os, re, urllib.parse, urllib.request
+import contextlib, functools, hashlib, os, re, urllib.parse, urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -137,6 +137,29 @@ def _table_of_hub(dataset: Dataset, config: str, split: str, commit: str, by_row
     return datasets.load_dataset(dataset.hub_id, hub_config, **asked)
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #04dad168
+@contextlib.contextmanager
+def _cache_alone():
+    "Within, the cache is read and nobody is asked, as under HF_HUB_OFFLINE=1."
+    import datasets, huggingface_hub
+    held = [(module, module.HF_HUB_OFFLINE) for module in (datasets.config, huggingface_hub.constants)]
+    for module, _ in held: module.HF_HUB_OFFLINE = True
+    try: yield
+    finally:
+        for module, value in held: module.HF_HUB_OFFLINE = value
+
+def _silent(error: Exception) -> bool: # no word from the Hub, which is another thing than its refusal
+    return getattr(error, "response", None) is None
+
+def _answers(repository: str, commit: str) -> bool:
+    "Whether the Hub does; its error where it does not, and the cache has nothing of that commit."
+    import huggingface_hub
+    try: huggingface_hub.HfApi().dataset_info(repository, revision=commit, timeout=10)
+    except Exception as error:
+        if not _silent(error) or not _snapshots(repository, commit): raise
+        return False
+    return True
+
+# %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #04dad169
 def _open_hub(
     dataset: Dataset,
     config: str,
@@ -144,24 +167,28 @@ def _open_hub(
     revision: str|None = None, # another commit than the declared one
     by_row: bool = False, # read from where it lies
 ): # a datasets.Dataset; by_row an iterable one
-    "A split as it is on the Hub; FileNotFoundError says in one line why it cannot be had, and what to set."
+    """A split as it is on the Hub, or in its cache where the Hub does not answer; FileNotFoundError says in
+    one line why it cannot be had, and what to set."""
     _refuse(dataset, revision)
     import huggingface_hub
     offline, commit = huggingface_hub.is_offline_mode(), revision or dataset.revision
-    name, set_it = dataset.name, f"set SENTNB_HUB to a folder that holds {dataset.name}"
+    name, set_it, silent = dataset.name, f"set SENTNB_HUB to a folder that holds {dataset.name}", False
     if offline and by_row:
         raise FileNotFoundError(f"{name} is read row by row from the Hub: HF_HUB_OFFLINE is set; {set_it}")
     try: # asked first and once: load_dataset alone retries an absent network for half a minute
         commit = hub_commit(dataset.hub_id, commit)
-        if not offline: huggingface_hub.HfApi().dataset_info(dataset.hub_id, revision=commit, timeout=10)
-        table = _table_of_hub(dataset, config, split, commit, by_row)
+        silent = not offline and not _answers(dataset.hub_id, commit)
+        with _cache_alone() if silent else contextlib.nullcontext():
+            table = _table_of_hub(dataset, config, split, commit, by_row)
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         if offline: reason = "HF_HUB_OFFLINE is set and its cache lacks it"
+        elif silent: reason = "it does not answer, and its cache lacks it"
+        elif _silent(error): reason += "; HF_HUB_OFFLINE=1 reads its cache alone"
         place = f"{dataset.hub_id} at {commit[:7]}"
         raise FileNotFoundError(f"{name}: {place} cannot be had from the Hub ({reason}); {set_it}") from None
-    if offline and not all(commit in file["filename"] for file in table.cache_files):
-        raise FileNotFoundError(f"{name}: the offline cache holds another revision than {commit}; {set_it}")
+    if (offline or silent) and not all(commit in file["filename"] for file in table.cache_files):
+        raise FileNotFoundError(f"{name}: the cache holds another revision than {commit}; {set_it}")
     return table
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #a233ff1d
