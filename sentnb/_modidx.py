@@ -2278,6 +2278,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                   'sentnb/recipes/sources.py'),
                                         'sentnb.recipes.sources._Papers.multilingual': ( 'api/4_recipes/sources.html#_papers.multilingual',
                                                                                          'sentnb/recipes/sources.py'),
+                                        'sentnb.recipes.sources._Papers.of_stsb': ( 'api/4_recipes/sources.html#_papers.of_stsb',
+                                                                                    'sentnb/recipes/sources.py'),
                                         'sentnb.recipes.sources._Papers.singles': ( 'api/4_recipes/sources.html#_papers.singles',
                                                                                     'sentnb/recipes/sources.py'),
                                         'sentnb.recipes.sources._Papers.triples': ( 'api/4_recipes/sources.html#_papers.triples',

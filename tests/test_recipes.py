@@ -161,6 +161,32 @@ def test_the_papers_own(monkeypatch):
     assert data.sources["gowitheflow/wiki-span"]["revision"] == "c0ffee" and data.topical[1] == Pairs()
 
 
+def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
+    "STS-B's training part and triples, too: from the revision that is given, by the names that a plan has."
+    read = set()
+    def load(name, config=None, split="train", columns=None, revision=None):
+        read.add((name, revision))
+        gold = dict(score=1., similarity_score=1.)
+        return [dict(sentence1=f"{config} {i}.", sentence2="b", **gold) for i in range(2)]
+    def mapped(name, columns, config, split, revision):
+        read.add((name, revision))
+        return [("A.", text, text) for text in ("entailment", "contradiction")]
+    monkeypatch.setattr("sentnb.corpora.views.load", load)
+    monkeypatch.setattr(corpora, "mapped", mapped)
+    monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
+        revision=revision, sha256="0", rows=2))
+    kinds, commit = ("triples", "bilingual"), "c0ffee"
+    planned = recipes.data_sets("papers", kinds, clean_of=(), languages=["de", "zh"])
+    assert set(planned) == {"gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt"}
+    data = recipes.training_data("papers", kinds, clean_of=(), languages=["de", "zh"],
+                                 revisions=dict.fromkeys(planned, commit))
+    assert sorted(data.bilingual["zh"]) == [("None 0.", "zh 0."), ("None 1.", "zh 1.")] and len(data.triples) == 1
+    assert read == {(name, commit) for name in planned}
+    assert {label: entry["revision"] for label, entry in data.sources.items()} == dict.fromkeys((
+        "gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt de", "mteb/stsb_multi_mt zh"),
+        commit)
+
+
 @pytest.mark.parametrize("wrong, message", [
     (dict(source="wikipedia"), "source='wikipedia': expected one of microworld, public, papers"),
     (dict(languages=["tlh"]), "tlh cannot be learnt here"), (dict(languages=["en"]), "en cannot be learnt"),

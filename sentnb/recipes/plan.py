@@ -28,7 +28,7 @@ _OF = dict(papers=dict(blocks=("documents",), multilingual=("sentences", "parall
 
 def _of_kind(kind: str, collection: str, languages: Collection[str], sets: Collection[str]|None) -> list[str]:
     if kind == "bilingual": # of the papers: the training part of STS-B
-        if collection == "papers": return scored_sets(collection, languages)
+        if collection == "papers": return scored_sets(collection, ("en", *languages))
         kind = "parallel"
     roles = _OF[collection].get(kind) or (_ROLES[kind],)
     found = [(role, d) for role in roles for d in corpora.with_role(role, collection=collection)]
