@@ -243,6 +243,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                             'sentnb/corpora/loading/places.py'),
                                                'sentnb.corpora.loading.places._parquet_files': ( 'api/1_corpora/4_loading/places.html#_parquet_files',
                                                                                                  'sentnb/corpora/loading/places.py'),
+                                               'sentnb.corpora.loading.places._prepared': ( 'api/1_corpora/4_loading/places.html#_prepared',
+                                                                                            'sentnb/corpora/loading/places.py'),
                                                'sentnb.corpora.loading.places._public_file': ( 'api/1_corpora/4_loading/places.html#_public_file',
                                                                                                'sentnb/corpora/loading/places.py'),
                                                'sentnb.corpora.loading.places._refuse': ( 'api/1_corpora/4_loading/places.html#_refuse',

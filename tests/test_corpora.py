@@ -416,11 +416,40 @@ def test_without_a_network_the_cache_does(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout.strip().splitlines()
     with fake_hub.Hub(tmp_path/"hub") as hub:
-        first = 'from sentnb import corpora; print(len(corpora.load("mteb/sts12-sts", split="test")))'
-        assert read(hub.address, first) == ["40"]
+        first = """if 1:
+            from sentnb import corpora
+            names = "mteb/sts12-sts", "princeton-nlp/datasets-for-simcse", "mteb/stsb_multi_mt"
+            for name in names[:2]: corpora.load(name)
+            corpora.load(names[2], "de")
+            for name in names: print(corpora.where(name)["place"])
+            print(corpora.where(names[2], configs=["de"])["place"])"""
+        assert read(hub.address, first) == ["cache", "cache", "Hub", "cache"], "in its own layout"
     held, absent, seconds = read("http://127.0.0.1:9")
     assert held == "40" and float(seconds) < 20
     assert "mteb/sts13-sts" in absent and "HF_HUB_OFFLINE=1 reads its cache alone" in absent
+
+
+def test_what_is_in_the_cache_in_part_is_still_to_be_downloaded(monkeypatch, tmp_path):
+    import datasets, huggingface_hub
+    monkeypatch.delenv("SENTNB_HUB", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    name = "gowitheflow/wiki-span"
+    size, commit = corpora.declared(name).size, corpora.declared(name).revision
+    snapshot = tmp_path/"datasets--gowitheflow--wiki-span"/"snapshots"/commit
+    snapshot.mkdir(parents=True)
+    (snapshot/"README.md").touch()
+    part = tmp_path/"gowitheflow___wiki-span"/"default"/"0.0.0"/f"{commit}.incomplete"
+    part.mkdir(parents=True)
+    (part/"dataset_info.json").touch()
+    def said(): return [corpora.where(name)[key] for key in ("place", "bytes", "size")]
+    assert said() == ["Hub", size, size]
+    part.rename(part.with_name(commit))
+    assert said() == ["cache", 0, size]
+    monkeypatch.setenv("SENTNB_HUB", str(tmp_path))
+    (tmp_path/name).mkdir(parents=True)
+    (tmp_path/name/"train.jsonl").write_text("{}\n")
+    assert said() == ["mirror", 0, 3]
 
 
 def test_fingerprints_see_content_and_order_only(mirror):

@@ -1,5 +1,6 @@
 """Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -305,6 +306,39 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
     (found,) = recipes.needed(models=["standin"])
     assert len(found.sha256) == 64
+
+
+def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
+    "A download that has been made lowers what is to be downloaded, and nothing else."
+    def plan_where(place, bytes):
+        needs = [recipes.Needed("a/set", "data", place, bytes=bytes, size=10**10),
+                 recipes.Needed("a/model", "model", place, bytes=bytes, size=10**10)]
+        monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
+        return recipes.Plan(["a/set"], ["a/model"]).estimates
+    before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
+    assert (before["ram_gb"], before["disk_gb"], before["download_gb"]) == (34, 50, 20)
+    assert after == before | dict(download_gb=0)
+
+
+def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
+    import huggingface_hub
+    from sentnb.encoders.checkpoints import MODELS
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path/"hub"))
+    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
+    name, file = "google-bert/bert-base-uncased", "stanfordnlp/glove:glove.6B.zip"
+    folders = [tmp_path/"hub"/f"models--{repository.replace('/', '--')}"/"snapshots"/MODELS[repository].commit
+               for repository in (name, "stanfordnlp/glove")]
+    def put(*files):
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            for part in files: (folder/part).touch()
+        return [(thing.place, thing.bytes == thing.size > 0) for thing in recipes.look(models=[name, file])]
+    assert put("config.json", "README.md") == [("Hub", True), ("Hub", True)]
+    parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    index = json.dumps(dict(weight_map=dict(zip("ab", parts))))
+    for folder in folders: (folder/"model.safetensors.index.json").write_text(index)
+    assert put(parts[0], "glove.6B.zip") == [("Hub", True), ("cache", False)]
+    assert put(parts[1])[0] == ("cache", False)
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch):

@@ -135,7 +135,8 @@ def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
 def _asked(self: Plan) -> dict: # of `look` and `needed`
     models = [name for name in dict.fromkeys(self.models) if _loadable(name)]
     return dict(data=list(dict.fromkeys(self.data)), models=models, packages=list(self.extras),
-                folders=list(filter(None, self.folders)), revisions=self.revisions, convert=True)
+                folders=list(filter(None, self.folders)), revisions=self.revisions, convert=True,
+                configs=self.configs)
 
 @patch(as_prop=True)
 def needs(self: Plan) -> list[Needed]:
@@ -179,12 +180,14 @@ def gpu_gigabytes(self: Plan, training: Training) -> float:
 def estimates(self: Plan) -> dict[str, float]:
     "Hours of one GPU, and gigabytes."
     needs, trained = self.needs, [t for t in self.trainings if t.trained]
-    def gigabytes(kind): return sum(need.bytes or 0 for need in needs if need.kind == kind)/1e9
-    data, models = gigabytes("data"), gigabytes("model")
+    def gigabytes(of, *kinds): return sum(getattr(need, of) or 0 for need in needs if need.kind in kinds)/1e9
+    data, models = gigabytes("size", "data"), gigabytes("size", "model")
+    mirrored = sum(need.size for need in needs if need.place == "mirror")/1e9 # read where it lies
     kept = sum((t.times if t.kept else 1)*12*t.shape.parameters*1e6 for t in trained)/1e9
     hours, most = map(self.hours_of, self.trainings), map(self.gpu_gigabytes, self.trainings)
     return dict(hours=sum(hours), gpu_gb=max(most, default=0.), ram_gb=4 + 3*data,
-                download_gb=data + models, disk_gb=3*data + 2*models + kept + self.stored_gb)
+                download_gb=gigabytes("bytes", "data", "model"),
+                disk_gb=3*(data - mirrored) + 2*models + kept + self.stored_gb)
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #05b083f9
 def _size(n: int|None) -> str:
@@ -223,5 +226,5 @@ def resolve(self: Plan,
     if missing := [need.missing for need in self.needs if need.missing]:
         lines = [f"{len(missing)} of what this run needs cannot be had:", *missing]
         raise FileNotFoundError("\n".join(lines))
-    needed(**self._asked(), configs=self.configs, run=run)
+    needed(**self._asked(), run=run)
     tell(planned=sum(training.times for training in self.trainings if training.trained))

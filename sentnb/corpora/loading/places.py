@@ -7,7 +7,7 @@ __all__ = ['hub_dir', 'hub_commit', 'commit_of', 'where']
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #023c1bf8
 import contextlib, functools, hashlib, os, re, urllib.parse, urllib.request
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ...core import cache_dir, project_root, write_atomic
@@ -223,22 +223,33 @@ def commit_of(
     revision = revision or dataset.revision
     return hub_commit(dataset.hub_id, revision) if dataset.hub_id and revision else None
 
+# %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #b9a8d60a
+def _prepared(dataset: Dataset, commit: str, configs: Collection[str]|None) -> bool:
+    "Whether `datasets` keeps these configurations at this commit; it writes the last file when all are there."
+    from datasets.config import HF_DATASETS_CACHE
+    whole = Path(HF_DATASETS_CACHE).glob(f"*/*/*/{commit}/dataset_info.json")
+    kept = {file.parts[-4] for file in whole}
+    if len(dataset.splits) > 1: return kept >= set(configs or dataset.configs)
+    return dataset.hub_config in kept if dataset.hub_config else len(kept) > 0
+
 def where(
     name: str, # "<org>/<name>"
     revision: str|None = None, # another commit of the Hub than the declared one
-) -> dict: # place, commit as far as it is known, bytes to be downloaded, missing
+    configs: Collection[str]|None = None, # those that are read; None: all
+) -> dict: # place, commit as far as it is known, bytes to be downloaded, size of the whole, missing
     """Where a set would be read from, without asking anybody: "mirror", "cache", "Hub", "public files" or
     "nowhere"; `missing` is the line that then says what to set, else None."""
     dataset = declared(name)
-    if _mirrored(name): return dict(place="mirror", commit=None, bytes=0, missing=None)
+    def at(place, commit=None, missing=None, size=dataset.size):
+        there = place in ("mirror", "cache")
+        return dict(place=place, commit=commit, bytes=0 if there else size, size=size, missing=missing)
+    if folder := _mirrored(name):
+        return at("mirror", size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
     try: _refuse(dataset, revision)
-    except FileNotFoundError as error:
-        return dict(place="nowhere", commit=None, bytes=None, missing=str(error))
+    except FileNotFoundError as error: return at("nowhere", missing=str(error))
     if original := dataset.original:
         held = all(_kept(sha256).is_file() for sha256 in original.files.values())
-        return dict(place="cache" if held else "public files", commit=original.commits,
-                    bytes=0 if held else dataset.size, missing=None)
+        return at("cache" if held else "public files", original.commits)
     commit = revision or dataset.revision
-    held = _snapshots(dataset.hub_id, commit)
-    return dict(place="cache" if held else "Hub", commit=held[0] if held else commit,
-                bytes=0 if held else dataset.size, missing=None)
+    commit = next(iter(known := _snapshots(dataset.hub_id, commit)), commit)
+    return at("cache" if known and _prepared(dataset, commit, configs) else "Hub", commit)
