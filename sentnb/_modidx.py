@@ -2156,6 +2156,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                      'sentnb.recipes.plan.Plan._repr_markdown_': ( 'api/4_recipes/plan.html#plan._repr_markdown_',
                                                                                    'sentnb/recipes/plan.py'),
                                      'sentnb.recipes.plan.Plan.assumed': ('api/4_recipes/plan.html#plan.assumed', 'sentnb/recipes/plan.py'),
+                                     'sentnb.recipes.plan.Plan.at_least': ( 'api/4_recipes/plan.html#plan.at_least',
+                                                                            'sentnb/recipes/plan.py'),
                                      'sentnb.recipes.plan.Plan.estimates': ( 'api/4_recipes/plan.html#plan.estimates',
                                                                              'sentnb/recipes/plan.py'),
                                      'sentnb.recipes.plan.Plan.gpu_gigabytes': ( 'api/4_recipes/plan.html#plan.gpu_gigabytes',

@@ -163,7 +163,7 @@ def test_the_papers_own(monkeypatch):
 
 
 def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
-    "STS-B's training part and triples, too: from the revision that is given, by the names that a plan has."
+    "STS-B's training part and triples, too: from the revision that is given, by the names of a plan."
     read = set()
     def load(name, config=None, split="train", columns=None, revision=None):
         read.add((name, revision))
@@ -181,11 +181,12 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
     assert set(planned) == {"gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt"}
     data = recipes.training_data("papers", kinds, clean_of=(), languages=["de", "zh"],
                                  revisions=dict.fromkeys(planned, commit))
-    assert sorted(data.bilingual["zh"]) == [("None 0.", "zh 0."), ("None 1.", "zh 1.")] and len(data.triples) == 1
+    assert sorted(data.bilingual["zh"]) == [("None 0.", "zh 0."), ("None 1.", "zh 1.")]
+    assert len(data.triples) == 1
     assert read == {(name, commit) for name in planned}
-    assert {label: entry["revision"] for label, entry in data.sources.items()} == dict.fromkeys((
-        "gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt de", "mteb/stsb_multi_mt zh"),
-        commit)
+    labels = *planned[:2], "mteb/stsb_multi_mt de", "mteb/stsb_multi_mt zh"
+    recorded = {label: entry["revision"] for label, entry in data.sources.items()}
+    assert recorded == dict.fromkeys(labels, commit)
 
 
 @pytest.mark.parametrize("wrong, message", [
@@ -318,6 +319,20 @@ def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
     before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
     assert (before["ram_gb"], before["disk_gb"], before["download_gb"]) == (34, 50, 20)
     assert after == before | dict(download_gb=0)
+
+
+def test_sums_without_a_size_say_at_least(monkeypatch):
+    "A size that nobody has declared is not nothing."
+    def lower(**unknown):
+        needs = [recipes.Needed("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
+                 recipes.Needed("a/model", "model", "Hub", bytes=10**9, size=10**9)]
+        monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
+        return recipes.Plan(["a/set"], ["a/model"])
+    assert lower().at_least == set() and "at least" not in str(lower())
+    assert lower(bytes=None, size=None).at_least == {"ram_gb", "download_gb", "disk_gb"}
+    assert lower(bytes=0, size=None).at_least == {"ram_gb", "disk_gb"}, "it is in the cache"
+    said = "a process at least 4 GB of RAM; at least 1.0 GB to download, at least 2 GB of disk"
+    assert said in str(lower(bytes=None, size=None))
 
 
 def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):

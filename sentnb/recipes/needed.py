@@ -37,11 +37,13 @@ def _in_cache(name: str, commit: str|None, file: str) -> bool:
     "Whether the weights lie there, all of them, or the one file that is read."
     import huggingface_hub
     if commit is None: return False
-    folder = Path(huggingface_hub.constants.HF_HUB_CACHE)/f"models--{name.replace('/', '--')}"/"snapshots"/commit
-    if file: return (folder/file).is_file()
+    cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
+    folder = cache/f"models--{name.replace('/', '--')}"/"snapshots"/commit
+    def held(*files): return [(folder/file).is_file() for file in files]
+    if file: return all(held(file))
     parts = folder/"model.safetensors.index.json"
-    if parts.is_file(): return all((folder/part).is_file() for part in read_json(parts)["weight_map"].values())
-    return any((folder/weights).is_file() for weights in ("model.safetensors", "pytorch_model.bin"))
+    if parts.is_file(): return all(held(*read_json(parts)["weight_map"].values()))
+    return any(held("model.safetensors", "pytorch_model.bin"))
 
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #112c45a2
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
@@ -59,7 +61,8 @@ def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
         return Needed(**found, place="shipped" if shipped else "folder", bytes=0)
     commit, model = hub_revision(repository, revision), MODELS.get(repository)
     found |= dict(commit=commit, size=model and model.size)
-    if commit and converted_folder(repository, commit).is_dir(): return Needed(**found, place="cache", bytes=0)
+    if commit and converted_folder(repository, commit).is_dir():
+        return Needed(**found, place="cache", bytes=0)
     held = _in_cache(repository, commit, file)
     pickled = str(only_pickled(name)) if model and model.pickled and not convert and not revision else None
     return Needed(**found, place="cache" if held else "Hub", missing=pickled,

@@ -176,6 +176,7 @@ def gpu_gigabytes(self: Plan, training: Training) -> float:
     waiting = held*(training.length + 1)*layers*width*HELD[self.precision] if training.trained else 0
     return (waiting + (16 if training.trained else 4)*parameters*1e6)/1e9
 
+# %% ../../nbs/api/4_recipes/8_plan.ipynb #6830847f
 @patch(as_prop=True)
 def estimates(self: Plan) -> dict[str, float]:
     "Hours of one GPU, and gigabytes."
@@ -188,6 +189,15 @@ def estimates(self: Plan) -> dict[str, float]:
     return dict(hours=sum(hours), gpu_gb=max(most, default=0.), ram_gb=4 + 3*data,
                 download_gb=gigabytes("bytes", "data", "model"),
                 disk_gb=3*(data - mirrored) + 2*models + kept + self.stored_gb)
+
+@patch(as_prop=True)
+def at_least(self: Plan) -> set[str]: # names of `estimates`
+    "Those that are larger in truth, because the size of something is not known."
+    needs = self.needs
+    def unknown(of, *kinds): return any(getattr(need, of) is None for need in needs if need.kind in kinds)
+    found = dict(ram_gb=unknown("size", "data"), download_gb=unknown("bytes", "data", "model"),
+                 disk_gb=unknown("size", "data", "model"))
+    return {name for name, lower in found.items() if lower}
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #05b083f9
 def _size(n: int|None) -> str:
@@ -206,10 +216,11 @@ def __str__(self: Plan) -> str:
     lines = _table("what, name, from, commit, to download", loaded) if loaded else []
     header = "training, from, times, steps, texts a step, length, GPU hours, GPU memory"
     if trained: lines += _table(header, trained)
-    sums = self.estimates
+    sums, lower = self.estimates, self.at_least
+    def gigabytes(name, digits=0): return "at least "*(name in lower) + f"{sums[name]:.{digits}f} GB"
     return "\n".join([
-        *lines, f"{sums['hours']:.1f} hours of one GPU, {sums['gpu_gb']:.0f} GB of its memory; a process "
-        f"{sums['ram_gb']:.0f} GB of RAM; {sums['download_gb']:.1f} GB to download, {sums['disk_gb']:.0f} GB "
+        *lines, f"{sums['hours']:.1f} hours of one GPU, {gigabytes('gpu_gb')} of its memory; a process "
+        f"{gigabytes('ram_gb')} of RAM; {gigabytes('download_gb', 1)} to download, {gigabytes('disk_gb')} "
         f"of disk; {self.operations/1e12:,.0f} TFLOP.", self.assumed])
 
 @patch

@@ -225,7 +225,7 @@ def commit_of(
 
 # %% ../../../nbs/api/1_corpora/4_loading/1_places.ipynb #b9a8d60a
 def _prepared(dataset: Dataset, commit: str, configs: Collection[str]|None) -> bool:
-    "Whether `datasets` keeps these configurations at this commit; it writes the last file when all are there."
+    "Whether `datasets` keeps these configurations at this commit: each has a file that is written last."
     from datasets.config import HF_DATASETS_CACHE
     whole = Path(HF_DATASETS_CACHE).glob(f"*/*/*/{commit}/dataset_info.json")
     kept = {file.parts[-4] for file in whole}
