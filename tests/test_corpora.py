@@ -5,6 +5,8 @@ import pyarrow, pyarrow.parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import fake_hub
+
 from sentnb import corpora
 from sentnb.corpora import pretraining
 
@@ -171,6 +173,34 @@ def test_a_mirror_is_read_in_order(mirror):
     with pytest.raises(ValueError, match="no column text"): columns("text")
 
 
+@pytest.mark.parametrize("path", ["data/train-*", [f"data/train-0000{i}-of-00003.parquet" for i in range(3)],
+                                  None], ids=["pattern", "names", "no header"])
+def test_a_copy_that_was_cut_short_is_not_read(mirror, path):
+    "Three files, of which one is there: it is named what lacks, by load and by what opens it first."
+    name = "gowitheflow/wiki-span"
+    folder = mirror(name, [dict(sentence1="a", sentence2="b")], "train")
+    (folder/"data").mkdir()
+    (folder/"default-train.parquet").rename(folder/"data"/"train-00000-of-00003.parquet")
+    head = dict(configs=[dict(config_name="default", data_files=[dict(split="train", path=path)])])
+    (folder/"README.md").write_text(f"---\n{json.dumps(head)}\n---\n" if path else "# A copy\n")
+    for read in (corpora.load, corpora.opened, lambda name: corpora.mapped(name, ["sentence1"])):
+        with pytest.raises(FileNotFoundError, match="lacks data/train-00001-of-00003.*00002-of") as error:
+            read(name)
+        assert "\n" not in str(error.value)
+    for i in (1, 2):
+        parquet = folder/"data"/f"train-0000{i}-of-00003.parquet"
+        parquet.write_bytes((folder/"data"/"train-00000-of-00003.parquet").read_bytes())
+    assert len(corpora.load(name)) == 3
+
+
+def test_an_empty_folder_is_no_mirror(mirror, monkeypatch):
+    name = "mteb/stsb_multi_mt"
+    (mirror.root/name).mkdir(parents=True)
+    assert corpora.where(name)["place"] != "mirror"
+    hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b", similarity_score=1.)])
+    assert len(corpora.load(name, "nl", "test")) == len(hub.asked) == 1
+
+
 def test_a_mirror_of_another_form_leaves_nothing_behind(mirror, tmp_path, monkeypatch):
     rows = [dict(sentence1="a", sentence2="b", score=1.5), dict(sentence1="c", sentence2="d", score=0.)]
     folder = mirror.root/"mteb/sts16-sts"
@@ -234,6 +264,21 @@ def test_labels_of_the_hub_become_names(monkeypatch):
     FakeHub(monkeypatch, rows, label=["entailment", "neutral", "contradiction"])
     labelled = [(row["hypothesis"], row["label"]) for row in corpora.load("nli/snli", split="test")]
     assert labelled == [("b", "entailment"), ("d", "contradiction")]
+    some = corpora.load("nli/snli", split="test", columns=["hypothesis"])
+    assert some == [dict(hypothesis="b"), dict(hypothesis="d")], "the same rows, whatever is asked for"
+
+
+def test_labels_of_a_copied_file_become_names(mirror):
+    "Of parquet as the Hub has it, in a mirror: the same rows and names as from there."
+    import datasets
+    names, text = ["entailment", "neutral", "contradiction"], datasets.Value("string")
+    features = datasets.Features(dict(premise=text, hypothesis=text, label=datasets.ClassLabel(names=names)))
+    rows = [dict(premise="a", hypothesis=str(label), label=label) for label in (0, 2, -1)]
+    folder = mirror("facebook/xnli", rows, "train", "de")
+    datasets.Dataset.from_list(rows, features=features).to_parquet(folder/"de-train.parquet")
+    labelled = [(row["hypothesis"], row["label"]) for row in corpora.load("facebook/xnli", "de")]
+    assert labelled == [("0", "entailment"), ("2", "contradiction")]
+    assert list(corpora.mapped("facebook/xnli", ["hypothesis"], "de")) == ["0", "2"]
 
 
 def test_documents_of_the_hub_are_read_in_batches(monkeypatch):
@@ -274,12 +319,12 @@ class Repository:
 def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
     "By the Hub's newest commit, by its history, by the cache; a run writes down the whole."
     import huggingface_hub
-    from sentnb.corpora import loading
+    from sentnb.corpora.loading import places
     monkeypatch.setattr(huggingface_hub, "HfApi", Repository)
     monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     def completed(digits):
-        loading._from_history.cache_clear()
+        places._from_history.cache_clear()
         return corpora.hub_commit("org/name", digits)
     assert completed("5501d08") == Repository.whole[0] and completed("bbbbbbb") == "b" * 40
     assert completed("c" * 40) == "c" * 40
@@ -349,6 +394,62 @@ def test_without_any_place_one_line_comes_soon(env, tmp_path):
     assert said.endswith("set SENTNB_HUB to a folder that holds mteb/sts12-sts")
     # without the question asked first it is half a minute of retries, and more on a slow machine
     assert float(seconds) < 20
+
+
+def test_without_a_network_the_cache_does(tmp_path):
+    "What the Hub gave once is read when it no longer answers; what it never gave is named, with what to set."
+    code = textwrap.dedent("""
+        import time
+        from sentnb import corpora
+        start = time.perf_counter()
+        for name in ("mteb/sts12-sts", "mteb/sts13-sts"):
+            try: print(len(corpora.load(name, split="test")))
+            except FileNotFoundError as error: print(error)
+        import datasets, huggingface_hub
+        assert not datasets.config.HF_HUB_OFFLINE and not huggingface_hub.is_offline_mode()
+        print(time.perf_counter() - start)""")
+    clean = {k: v for k, v in os.environ.items() if k not in ("SENTNB_HUB", "HF_HUB_OFFLINE", "HF_ENDPOINT")}
+    def read(address, code=code):
+        env = {**clean, "HF_HOME": str(tmp_path/"home"), "HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                              env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip().splitlines()
+    with fake_hub.Hub(tmp_path/"hub") as hub:
+        first = """if 1:
+            from sentnb import corpora
+            names = "mteb/sts12-sts", "princeton-nlp/datasets-for-simcse", "mteb/stsb_multi_mt"
+            for name in names[:2]: corpora.load(name)
+            corpora.load(names[2], "de")
+            for name in names: print(corpora.where(name)["place"])
+            print(corpora.where(names[2], configs=["de"])["place"])"""
+        assert read(hub.address, first) == ["cache", "cache", "Hub", "cache"], "in its own layout"
+    held, absent, seconds = read("http://127.0.0.1:9")
+    assert held == "40" and float(seconds) < 20
+    assert "mteb/sts13-sts" in absent and "HF_HUB_OFFLINE=1 reads its cache alone" in absent
+
+
+def test_what_is_in_the_cache_in_part_is_still_to_be_downloaded(monkeypatch, tmp_path):
+    import datasets, huggingface_hub
+    monkeypatch.delenv("SENTNB_HUB", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    name = "gowitheflow/wiki-span"
+    size, commit = corpora.declared(name).size, corpora.declared(name).revision
+    snapshot = tmp_path/"datasets--gowitheflow--wiki-span"/"snapshots"/commit
+    snapshot.mkdir(parents=True)
+    (snapshot/"README.md").touch()
+    part = tmp_path/"gowitheflow___wiki-span"/"default"/"0.0.0"/f"{commit}.incomplete"
+    part.mkdir(parents=True)
+    (part/"dataset_info.json").touch()
+    def said(): return [corpora.where(name)[key] for key in ("place", "bytes", "size")]
+    assert said() == ["Hub", size, size]
+    part.rename(part.with_name(commit))
+    assert said() == ["cache", 0, size]
+    monkeypatch.setenv("SENTNB_HUB", str(tmp_path))
+    (tmp_path/name).mkdir(parents=True)
+    (tmp_path/name/"train.jsonl").write_text("{}\n")
+    assert said() == ["mirror", 0, 3]
 
 
 def test_fingerprints_see_content_and_order_only(mirror):

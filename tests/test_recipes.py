@@ -1,5 +1,6 @@
 """Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,33 @@ def test_the_papers_own(monkeypatch):
     assert data.sources["gowitheflow/wiki-span"]["revision"] == "c0ffee" and data.topical[1] == Pairs()
 
 
+def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
+    "STS-B's training part and triples, too: from the revision that is given, by the names of a plan."
+    read = set()
+    def load(name, config=None, split="train", columns=None, revision=None):
+        read.add((name, revision))
+        gold = dict(score=1., similarity_score=1.)
+        return [dict(sentence1=f"{config} {i}.", sentence2="b", **gold) for i in range(2)]
+    def mapped(name, columns, config, split, revision):
+        read.add((name, revision))
+        return [("A.", text, text) for text in ("entailment", "contradiction")]
+    monkeypatch.setattr("sentnb.corpora.views.load", load)
+    monkeypatch.setattr(corpora, "mapped", mapped)
+    monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
+        revision=revision, sha256="0", rows=2))
+    kinds, commit = ("triples", "bilingual"), "c0ffee"
+    planned = recipes.data_sets("papers", kinds, clean_of=(), languages=["de", "zh"])
+    assert set(planned) == {"gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt"}
+    data = recipes.training_data("papers", kinds, clean_of=(), languages=["de", "zh"],
+                                 revisions=dict.fromkeys(planned, commit))
+    assert sorted(data.bilingual["zh"]) == [("None 0.", "zh 0."), ("None 1.", "zh 1.")]
+    assert len(data.triples) == 1
+    assert read == {(name, commit) for name in planned}
+    labels = *planned[:2], "mteb/stsb_multi_mt de", "mteb/stsb_multi_mt zh"
+    recorded = {label: entry["revision"] for label, entry in data.sources.items()}
+    assert recorded == dict.fromkeys(labels, commit)
+
+
 @pytest.mark.parametrize("wrong, message", [
     (dict(source="wikipedia"), "source='wikipedia': expected one of microworld, public, papers"),
     (dict(languages=["tlh"]), "tlh cannot be learnt here"), (dict(languages=["en"]), "en cannot be learnt"),
@@ -279,6 +307,53 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
     (found,) = recipes.needed(models=["standin"])
     assert len(found.sha256) == 64
+
+
+def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
+    "A download that has been made lowers what is to be downloaded, and nothing else."
+    def plan_where(place, bytes):
+        needs = [recipes.Needed("a/set", "data", place, bytes=bytes, size=10**10),
+                 recipes.Needed("a/model", "model", place, bytes=bytes, size=10**10)]
+        monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
+        return recipes.Plan(["a/set"], ["a/model"]).estimates
+    before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
+    assert (before["ram_gb"], before["disk_gb"], before["download_gb"]) == (34, 50, 20)
+    assert after == before | dict(download_gb=0)
+
+
+def test_sums_without_a_size_say_at_least(monkeypatch):
+    "A size that nobody has declared is not nothing."
+    def lower(**unknown):
+        needs = [recipes.Needed("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
+                 recipes.Needed("a/model", "model", "Hub", bytes=10**9, size=10**9)]
+        monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
+        return recipes.Plan(["a/set"], ["a/model"])
+    assert lower().at_least == set() and "at least" not in str(lower())
+    assert lower(bytes=None, size=None).at_least == {"ram_gb", "download_gb", "disk_gb"}
+    assert lower(bytes=0, size=None).at_least == {"ram_gb", "disk_gb"}, "it is in the cache"
+    said = "a process at least 4 GB of RAM; at least 1.0 GB to download, at least 2 GB of disk"
+    assert said in str(lower(bytes=None, size=None))
+
+
+def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
+    import huggingface_hub
+    from sentnb.encoders.checkpoints import MODELS
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path/"hub"))
+    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
+    name, file = "google-bert/bert-base-uncased", "stanfordnlp/glove:glove.6B.zip"
+    folders = [tmp_path/"hub"/f"models--{repository.replace('/', '--')}"/"snapshots"/MODELS[repository].commit
+               for repository in (name, "stanfordnlp/glove")]
+    def put(*files):
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            for part in files: (folder/part).touch()
+        return [(thing.place, thing.bytes == thing.size > 0) for thing in recipes.look(models=[name, file])]
+    assert put("config.json", "README.md") == [("Hub", True), ("Hub", True)]
+    parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    index = json.dumps(dict(weight_map=dict(zip("ab", parts))))
+    for folder in folders: (folder/"model.safetensors.index.json").write_text(index)
+    assert put(parts[0], "glove.6B.zip") == [("Hub", True), ("cache", False)]
+    assert put(parts[1])[0] == ("cache", False)
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch):

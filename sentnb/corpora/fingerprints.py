@@ -10,7 +10,8 @@ import functools, hashlib, json
 from collections.abc import Iterable
 
 from ..core import file_sha256, fingerprint as short_fingerprint
-from .loading import _mirrored, _parquet_files, commit_of, streamed
+from .loading import commit_of, streamed
+from .loading.places import _mirrored, _parquet_files
 from .sets import declared
 
 # %% ../../nbs/api/1_corpora/7_fingerprints.ipynb #ddcfd734

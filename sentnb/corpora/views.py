@@ -30,22 +30,24 @@ def sts_rows(
     name: str, # one of STS: "STS12" ... "STS16", "STS-B", "SICK-R"
     language: str = "en", # another than English for "STS-B" only
     split: str = "test",
+    revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[dict]: # sentence1, sentence2, score, subset (None where the copy does not tell)
     "The scored pairs of an STS test in one form; those without a gold score are dropped, as by SimCSE."
     dataset = _scored_set(name, language)
     role = dataset.scored
     rows = [dict(sentence1=row["sentence1"], sentence2=row["sentence2"], score=row[role.gold],
                  subset=row.get(role.subset) if role.subset else name)
-            for row in load(dataset.name, role.config(language), split)]
+            for row in load(dataset.name, role.config(language), split, revision=revision)]
     return [row for row in rows if row["score"] is not None and not math.isnan(row["score"])]
 
 def sts_pairs(
     name: str, # one of STS
     language: str = "en",
     split: str = "test",
+    revision: str|None = None, # another commit of the Hub than the declared one
 ) -> tuple[list[str], list[str], list[float]]: # sentences 1, sentences 2, gold scores
     "The columns of sts_rows."
-    rows = sts_rows(name, language, split)
+    rows = sts_rows(name, language, split, revision)
     return tuple([row[column] for row in rows] for column in ("sentence1", "sentence2", "score"))
 
 # %% ../../nbs/api/1_corpora/5_views.ipynb #49c44405

@@ -47,10 +47,11 @@ def summary(
     for experiment in experiments():
         if "data" not in settings_of(experiment.path): continue
         plan = plan_of(experiment.path, profile)
-        sums = {name: round(value) for name, value in plan.estimates.items()}
+        sums, lower = {name: round(value) for name, value in plan.estimates.items()}, plan.at_least
+        cells = ["at least "*(name in lower) + f"{sums[name]} GB"
+                 for name in ("gpu_gb", "ram_gb", "download_gb", "disk_gb")]
         mirror = ["a mirror"]*any(need.kind == "data" and need.missing for need in plan.needs)
         besides = ", ".join([*mirror, *plan.extras])
         hours = f"{sums['hours']:,}" if sums["hours"] else "under 1"
-        lines.append(f"| {experiment.name} | {hours} | {sums['gpu_gb']} GB | {sums['ram_gb']} GB | "
-                     f"{sums['download_gb']} GB | {sums['disk_gb']} GB | {besides} |")
+        lines.append(f"| {experiment.name} | {hours} | {' | '.join(cells)} | {besides} |")
     return "\n".join(lines)

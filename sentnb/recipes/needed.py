@@ -31,13 +31,21 @@ class Needed:
     missing: str|None=None # the line that says what to set
     sha256: str|None=None # of a model's weights, once they are there
     fonts: tuple[tuple[str, str], ...] = () # with which a checkpoint is drawn: file, sha256
+    size: int|None=0 # bytes of data, and of a model from the Hub, there or not; None: not known
 
-def _in_cache(name: str, commit: str|None) -> bool:
+def _in_cache(name: str, commit: str|None, file: str) -> bool:
+    "Whether the weights lie there, all of them, or the one file that is read."
     import huggingface_hub
     if commit is None: return False
-    folder = f"models--{name.replace('/', '--')}"
-    return (Path(huggingface_hub.constants.HF_HUB_CACHE)/folder/"snapshots"/commit).is_dir()
+    cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
+    folder = cache/f"models--{name.replace('/', '--')}"/"snapshots"/commit
+    def held(*files): return [(folder/file).is_file() for file in files]
+    if file: return all(held(file))
+    parts = folder/"model.safetensors.index.json"
+    if parts.is_file(): return all(held(*read_json(parts)["weight_map"].values()))
+    return any(held("model.safetensors", "pytorch_model.bin"))
 
+# %% ../../nbs/api/4_recipes/7_needed.ipynb #112c45a2
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     found, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
     if base := grown_from(name): return replace(_look_for_model(base, revision, convert), name=name)
@@ -52,12 +60,13 @@ def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     if shipped or Path(name).exists():
         return Needed(**found, place="shipped" if shipped else "folder", bytes=0)
     commit, model = hub_revision(repository, revision), MODELS.get(repository)
+    found |= dict(commit=commit, size=model and model.size)
     if commit and converted_folder(repository, commit).is_dir():
-        return Needed(**found, place="cache", commit=commit, bytes=0)
-    held = _in_cache(repository, commit)
+        return Needed(**found, place="cache", bytes=0)
+    held = _in_cache(repository, commit, file)
     pickled = str(only_pickled(name)) if model and model.pickled and not convert and not revision else None
-    return Needed(**found, place="cache" if held else "Hub", commit=commit, missing=pickled,
-                  bytes=0 if held else model and model.size)
+    return Needed(**found, place="cache" if held else "Hub", missing=pickled,
+                  bytes=0 if held else found["size"])
 
 # %% ../../nbs/api/4_recipes/7_needed.ipynb #238517c5
 def look(
@@ -67,11 +76,13 @@ def look(
     packages: Collection[str]=(), # Python modules, such as "en_core_web_sm"
     folders: Collection[str]=(), # of one's own files
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
+    configs: Mapping[str, Collection[str]]|None=None, # data set -> those that are read; None: all
     convert: bool=False, # pickled weights may be converted
 ) -> list[Needed]:
     "Where each thing would be read from, without asking anybody. What is missing says what to set."
-    revisions = revisions or {}
-    def of_data(name): return Needed(name, "data", **corpora.where(name, revisions.get(name)))
+    revisions, configs = revisions or {}, configs or {}
+    def of_data(name):
+        return Needed(name, "data", **corpora.where(name, revisions.get(name), configs.get(name)))
     def of_package(name):
         there = importlib.util.find_spec(name) is not None
         missing = None if there else f"the module {name} is not installed"
@@ -120,7 +131,7 @@ def needed(
     """Find all that a run will load, download what is not there, and open it. FileNotFoundError names in a
     line each all that cannot be had, and what to set."""
     revisions, found, missing = revisions or {}, [], []
-    asked = dict(packages=packages, folders=folders, revisions=revisions, convert=convert)
+    asked = dict(packages=packages, folders=folders, revisions=revisions, convert=convert, configs=configs)
     for thing in look(data, models, **asked):
         try:
             if thing.missing: raise FileNotFoundError(thing.missing)

@@ -28,7 +28,7 @@ _OF = dict(papers=dict(blocks=("documents",), multilingual=("sentences", "parall
 
 def _of_kind(kind: str, collection: str, languages: Collection[str], sets: Collection[str]|None) -> list[str]:
     if kind == "bilingual": # of the papers: the training part of STS-B
-        if collection == "papers": return scored_sets(collection, languages)
+        if collection == "papers": return scored_sets(collection, ("en", *languages))
         kind = "parallel"
     roles = _OF[collection].get(kind) or (_ROLES[kind],)
     found = [(role, d) for role in roles for d in corpora.with_role(role, collection=collection)]
@@ -135,7 +135,8 @@ def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
 def _asked(self: Plan) -> dict: # of `look` and `needed`
     models = [name for name in dict.fromkeys(self.models) if _loadable(name)]
     return dict(data=list(dict.fromkeys(self.data)), models=models, packages=list(self.extras),
-                folders=list(filter(None, self.folders)), revisions=self.revisions, convert=True)
+                folders=list(filter(None, self.folders)), revisions=self.revisions, convert=True,
+                configs=self.configs)
 
 @patch(as_prop=True)
 def needs(self: Plan) -> list[Needed]:
@@ -175,16 +176,28 @@ def gpu_gigabytes(self: Plan, training: Training) -> float:
     waiting = held*(training.length + 1)*layers*width*HELD[self.precision] if training.trained else 0
     return (waiting + (16 if training.trained else 4)*parameters*1e6)/1e9
 
+# %% ../../nbs/api/4_recipes/8_plan.ipynb #6830847f
 @patch(as_prop=True)
 def estimates(self: Plan) -> dict[str, float]:
     "Hours of one GPU, and gigabytes."
     needs, trained = self.needs, [t for t in self.trainings if t.trained]
-    def gigabytes(kind): return sum(need.bytes or 0 for need in needs if need.kind == kind)/1e9
-    data, models = gigabytes("data"), gigabytes("model")
+    def gigabytes(of, *kinds): return sum(getattr(need, of) or 0 for need in needs if need.kind in kinds)/1e9
+    data, models = gigabytes("size", "data"), gigabytes("size", "model")
+    mirrored = sum(need.size for need in needs if need.place == "mirror")/1e9 # read where it lies
     kept = sum((t.times if t.kept else 1)*12*t.shape.parameters*1e6 for t in trained)/1e9
     hours, most = map(self.hours_of, self.trainings), map(self.gpu_gigabytes, self.trainings)
     return dict(hours=sum(hours), gpu_gb=max(most, default=0.), ram_gb=4 + 3*data,
-                download_gb=data + models, disk_gb=3*data + 2*models + kept + self.stored_gb)
+                download_gb=gigabytes("bytes", "data", "model"),
+                disk_gb=3*(data - mirrored) + 2*models + kept + self.stored_gb)
+
+@patch(as_prop=True)
+def at_least(self: Plan) -> set[str]: # names of `estimates`
+    "Those that are larger in truth, because the size of something is not known."
+    needs = self.needs
+    def unknown(of, *kinds): return any(getattr(need, of) is None for need in needs if need.kind in kinds)
+    found = dict(ram_gb=unknown("size", "data"), download_gb=unknown("bytes", "data", "model"),
+                 disk_gb=unknown("size", "data", "model"))
+    return {name for name, lower in found.items() if lower}
 
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #05b083f9
 def _size(n: int|None) -> str:
@@ -203,10 +216,11 @@ def __str__(self: Plan) -> str:
     lines = _table("what, name, from, commit, to download", loaded) if loaded else []
     header = "training, from, times, steps, texts a step, length, GPU hours, GPU memory"
     if trained: lines += _table(header, trained)
-    sums = self.estimates
+    sums, lower = self.estimates, self.at_least
+    def gigabytes(name, digits=0): return "at least "*(name in lower) + f"{sums[name]:.{digits}f} GB"
     return "\n".join([
-        *lines, f"{sums['hours']:.1f} hours of one GPU, {sums['gpu_gb']:.0f} GB of its memory; a process "
-        f"{sums['ram_gb']:.0f} GB of RAM; {sums['download_gb']:.1f} GB to download, {sums['disk_gb']:.0f} GB "
+        *lines, f"{sums['hours']:.1f} hours of one GPU, {gigabytes('gpu_gb')} of its memory; a process "
+        f"{gigabytes('ram_gb')} of RAM; {gigabytes('download_gb', 1)} to download, {gigabytes('disk_gb')} "
         f"of disk; {self.operations/1e12:,.0f} TFLOP.", self.assumed])
 
 @patch
@@ -223,5 +237,5 @@ def resolve(self: Plan,
     if missing := [need.missing for need in self.needs if need.missing]:
         lines = [f"{len(missing)} of what this run needs cannot be had:", *missing]
         raise FileNotFoundError("\n".join(lines))
-    needed(**self._asked(), configs=self.configs, run=run)
+    needed(**self._asked(), run=run)
     tell(planned=sum(training.times for training in self.trainings if training.trained))

@@ -189,10 +189,16 @@ class _Papers(_Declared):
     def mixed(self) -> dict: # in the order of the set, which the stages shuffle
         return dict(mixed=corpora.joined(*self.examples("translations").values()))
 
+    def of_stsb(self, language: str) -> list[str]: # of each pair the first sentence
+        sets = corpora.with_role("scored", language)
+        dataset, = (d for d in sets if d.scored.test == "STS-B")
+        self.reads(dataset.name, dataset.scored.config(language), "train")
+        return corpora.sts_pairs("STS-B", language, "train", self.revisions.get(dataset.name))[0]
+
     def bilingual(self) -> dict:
-        english, found = corpora.sts_pairs("STS-B", "en", "train")[0], {}
+        english, found = self.of_stsb("en"), {}
         for l in self.languages:
-            rows = zip(english, corpora.sts_pairs("STS-B", l, "train")[0], strict=True)
+            rows = zip(english, self.of_stsb(l), strict=True)
             found[l] = self.some(self.clean.rows(f"STS-B train {l}", rows))
         return dict(bilingual=found)
 
@@ -211,8 +217,10 @@ def multilingual(self: _Papers) -> dict:
 def triples(self: _Papers) -> dict:
     found: dict[str, dict[str, str]] = {} # premise -> class -> hypothesis, the first of each
     for dataset in corpora.with_role("english", collection=self.collection):
-        columns, revision = (*dataset.train.columns, "label"), self.revisions.get(dataset.name)
-        for premise, hypothesis, label in corpora.mapped(dataset.name, columns, revision=revision):
+        columns, split = (*dataset.train.columns, "label"), dataset.train.split
+        self.reads(dataset.name, None, split)
+        rows = corpora.mapped(dataset.name, columns, None, split, self.revisions.get(dataset.name))
+        for premise, hypothesis, label in rows:
             found.setdefault(premise, {}).setdefault(str(label).lower(), hypothesis)
     wanted = "entailment", "contradiction"
     rows = [(premise, *map(of.get, wanted)) for premise, of in found.items() if all(map(of.get, wanted))]
