@@ -48,7 +48,7 @@ def summary(
         if "data" not in settings_of(experiment.path): continue
         plan = plan_of(experiment.path, profile)
         sums, lower = {name: round(value) for name, value in plan.estimates.items()}, plan.at_least
-        cells = ["at least "*(name in lower) + f"{sums[name]} GB"
+        cells = ["≥ "*(name in lower) + f"{sums[name]} GB"
                  for name in ("gpu_gb", "ram_gb", "download_gb", "disk_gb")]
         mirror = ["a mirror"]*any(need.kind == "data" and need.missing for need in plan.needs)
         besides = ", ".join([*mirror, *plan.extras])
