@@ -135,7 +135,7 @@ def training(self: Study) -> dict[str, Any]:
     cores = (os.cpu_count() or 1)//int(os.environ.get("WORLD_SIZE", 1)) # as if all ran on this machine
     workers = 0 if self.device == "cpu" else min(4, max(0, cores - 1)) # a CPU has no core to spare
     given = settings_for(self.profile, self._table)
-    other = {row: self.settings[row] for row in ("pairs", "dev_pairs")
+    other = {row: self.settings[row] for row in ("pairs", "dev_pairs", "dev_every")
              if row in given and self.settings[row] != given[row]}
     if other: known |= dict(dev_key=other) # by other pairs than the table's dev chooses otherwise
     return known | dict(workers=workers, show_progress=self.show_progress, until=self.until)
