@@ -96,8 +96,9 @@ def test_what_training_is_given(monkeypatch):
     assert 110 < until - time.monotonic() <= 120
     assert Study("98_x", TABLE).training == dict(mixed_precision="no", workers=0,
                                                      show_progress=True, until=None)
-    few = Study("98_x", TABLE | dict(pairs=(10, 20, 30)), overrides=dict(pairs=5))
-    assert few.training["dev_key"] == dict(pairs=5), "what other pairs choose is kept apart"
+    for row in ("pairs", "dev_pairs", "dev_every"):
+        other = Study("98_x", TABLE | {row: (10, 20, 30)}, overrides={row: 5})
+        assert other.training["dev_key"] == {row: 5}, "what other pairs choose is kept apart"
 
 
 def test_a_gpu_gets_workers_that_draw_ahead(monkeypatch):
