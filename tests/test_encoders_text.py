@@ -68,7 +68,7 @@ def test_rows_are_computed_by_length_on_a_gpu_in_larger_chunks(tokenizer, monkey
         assert seen.shape == of_rows.shape == (len(rows), mask[rows].sum(1).max())
         assert torch.equal(of_rows, ids[rows, :of_rows.shape[1]])
     gpu = torch.device("cuda")
-    assert [chunk_rows(n, gpu) for n in (1, 210, 512, 1_536)] == [64, 64, 128, 384]
+    assert [chunk_rows(n, gpu) for n in (1, 210, 2_048, 6_144)] == [512, 512, 512, 1_536]
     monkeypatch.setattr(batches, "chunk_rows", lambda n, device: chunk_rows(4*n, gpu))
     (rows, (of_rows, _)), = by_length(mask.sum(1), ids, mask)
     assert sorted(rows.tolist()) == list(range(len(TEXTS))) and torch.equal(of_rows, ids[rows])

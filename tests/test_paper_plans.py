@@ -35,7 +35,7 @@ def test_one_run(nothing):
     assert done.returncode == 0, done.stderr
     commit = "8f504f130c709c6e700d39d18c78d20410b78030"
     for said in ("gowitheflowlab/parallel-9", f"| model | Team-PIXEL/pixel-base | Hub | {commit} |",
-                 "| parallel | Team-PIXEL/pixel-base | 6 | 28,400 |", "Estimates, until a GPU"):
+                 "| parallel | Team-PIXEL/pixel-base | 6 | 28,400 |", "Estimates: one H100 at "):
         assert said in done.stdout
     assert not Path(nothing["SENTNB_FIGURES"]).exists() and not Path(nothing["HF_HOME"]).exists()
 
