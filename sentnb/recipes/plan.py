@@ -149,8 +149,8 @@ def needs(self: Plan) -> list[Needed]:
 # %% ../../nbs/api/4_recipes/8_plan.ipynb #6830847e
 RATES = dict(no=40e12, tf32=100e12, bf16=200e12) # operations a second of one H100, by precision
 HELD = dict(no=86, tf32=86, bf16=63) # bytes a position, layer and channel that wait for the gradient
-ASSUMED = ("Estimates: one H100 at {rate:g} TFLOP a second (84 in the one piece that was measured, in bfloat16, "
-           "its pictures drawn in the loop); {held} bytes wait "
+ASSUMED = ("Estimates: one H100 at {rate:g} TFLOP a second (84 in the one piece that was measured, "
+           "in bfloat16, its pictures drawn in the loop); {held} bytes wait "
            "for the gradient a position, layer and channel; 16 bytes a parameter in training, 12 in a "
            "checkpoint; in memory and on disk three times the data. What is read, drawn and scored is not "
            "counted.")
