@@ -74,16 +74,19 @@ def _plotted(folder: Path, source: str, where: str) -> list[Told]:
 
 # %% ../../nbs/api/1_results/9_told.ipynb #2de46718
 def small_run(
-    notebook: str, # "03_alignment"
+    notebook: str, # "03_alignment"; "03_alignment/small-1a2b3c4d": the run of other settings beside it
 ) -> Record:
     "The run of an experiment at `small` that is committed."
-    return load_run(figures_dir(notebook, "small"))
+    name, _, other = notebook.partition("/")
+    return load_run(figures_dir(name, "small").with_name(other or "small"))
 
 def _sources(source: str, record: Record|None, others: Callable[[str], Record], std: bool) -> list[Told]:
     "The numbers of one source: one, but for `*`."
     kind, _, rest = source.partition(" ")
     if kind == "paper": return _printed(rest, "std" if std else "value")
-    if match := re.match(r"(\d\d_\w+): (.*)", source):
+    if match := re.match(r"(\d\d_\w+(?:/small-[0-9a-f]{8})?): (.*)", source):
+        if "/" in match[1] and match[2].startswith("figure "):
+            raise ValueError(f"{source!r}: of a run of other settings the figures are not told")
         return _sources(match[2], others(match[1]), others, std)
     if record is None:
         raise ValueError(f"{source!r}: name its experiment, as in '03_alignment: table | row | column'")
