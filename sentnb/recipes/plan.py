@@ -79,6 +79,8 @@ SHAPES = { # of those that are of another size; of the vocabulary, too; of a len
     "text-small-mlm": Shape(4, 192, 3), "sentnb-small": Shape(1, 384, 2), "a lens": Shape(1, 384, 2),
     **dict.fromkeys(("pixel-small-mae", "pixel-small-mae-continuous", "pixel-small-taught"),
                     Shape(4, 192, 2)),
+    **dict.fromkeys(("pixel-medium-mae", "pixel-medium-mae-continuous"), Shape(6, 256, 5)),
+    "text-medium-mlm": Shape(6, 256, 7),
     **dict.fromkeys(("subwords", "subwords of ten languages", "characters", "bytes"),   # of 04
                     Shape(4, 192, 3)),
     **dict.fromkeys(("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"), Shape(6, 384, 23))}
