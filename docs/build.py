@@ -41,12 +41,13 @@ def notebooks(pattern: str) -> list[Path]:
 TOUR = Path("nbs/index.ipynb")
 HOWTOS, EXPERIMENTS = notebooks("nbs/howto/*.ipynb"), notebooks("nbs/[0-9]*.ipynb")
 LIBRARY = notebooks("nbs/api/**/*.ipynb")
-RAN = {path: copy for path in EXPERIMENTS
-       if (ROOT/(copy := Path("figures", path.stem, "small", path.name))).is_file()}
+# the run at small, then those with other settings that the project keeps beside it
+COPIES = {path: notebooks(f"figures/{path.stem}/small*/{path.name}") for path in EXPERIMENTS}
+RAN = [copy for copies in COPIES.values() for copy in copies]
 CARDS = notebooks("data/checkpoints/*/README.md")
 PROJECT = [Path("CONTRIBUTING.md"), Path("CHANGELOG.md")]
 PAGES = {Path("README.md"): Path("index.md"), **{path: path for path in
-         [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN.values(), *CARDS, *PROJECT]}}
+         [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN, *CARDS, *PROJECT]}}
 
 
 class Links:
@@ -82,7 +83,7 @@ class Links:
 def title(path: Path) -> str:
     "In the navigation; of most pages their own."
     if path == TOUR: return "The tour"
-    if path in RAN.values(): return "As it ran"
+    if path in RAN: return "As it ran" if path.parent.name == "small" else f"As it ran: {path.parent.name}"
     return f"{path.stem[:2]} {introduce(ROOT/path).title}" if path in EXPERIMENTS else ""
 
 
@@ -94,8 +95,8 @@ def toctree(paths: list[Path], folder: Path=Path(), caption: str="") -> str:
 
 
 def children(path: Path) -> list[Path]:
-    "The pages below one: of a front door its modules, of an experiment the copy that ran."
-    if path in RAN: return [RAN[path]]
+    "The pages below one: of a front door its modules, of an experiment the copies that ran."
+    if path in COPIES: return COPIES[path]
     if not path.name.startswith("0_") or path.parent == Path("nbs/api"): return []
     folder = path.parent
     below = [other for other in LIBRARY if other.parent == folder and other != path]
@@ -146,7 +147,7 @@ def prose(text: str) -> dict:
 
 def page(path: Path, files: set[Path], known: dict) -> str:
     "The source of a page as Sphinx is to read it."
-    ran = path in RAN.values()
+    ran = path in RAN
     links = Links(path, Path("nbs") if ran else path.parent, files, dead_are_text=ran)
     if path == Path("README.md"): return index(links)
     text = (ROOT/path).read_text(encoding="utf-8")
@@ -163,8 +164,10 @@ def page(path: Path, files: set[Path], known: dict) -> str:
 def as_it_ran(cells: list[dict], path: Path) -> None:
     "Says at the top of the page of an executed copy what it is."
     home = os.path.relpath(f"nbs/{path.name}", path.parent)
-    notice = (f"*The run at `small` whose numbers the project has, with all that it printed; its text is of "
-              f"that day. What came of it: [{path.stem}]({home}).*")
+    run = ("The run at `small` whose numbers the project has" if path.parent.name == "small" else
+           f"A run at `small` with settings of its own (`{path.parent}/run.json`)")
+    notice = (f"*{run}, with all that it printed; its text is of that day. "
+              f"What came of it: [{path.stem}]({home}).*")
     heading, _, rest = cells[0]["source"].partition("\n")
     cells[0]["source"] = f"{heading.replace('# ', '# As it ran: ', 1)}\n\n{notice}\n{rest}"
 

@@ -101,8 +101,10 @@ def test_every_notebook_is_in_the_navigation(site):
     names = [path.relative_to(ROOT).with_suffix(".html") for path in notebooks(ROOT/"nbs")]
     assert len(names) > 150 and [str(name) for name in names if str(name) not in shown] == []
     copies = [path.relative_to(ROOT).with_suffix(".html")
-              for path in ROOT.glob("figures/*/small/[0-9]*.ipynb")]
+              for path in ROOT.glob("figures/*/small*/[0-9]*.ipynb")]
     assert [str(name) for name in copies if str(name) not in shown] == []
+    others = [read(site/name) for name in copies if name.parent.name != "small"]
+    assert others and all("with settings of its own" in page for page in others)
 
 
 def test_experiments_show_their_figures_and_lead_to_the_report(site):
