@@ -78,8 +78,8 @@ def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
     pairs = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2)
     change = pairs.effect("char_swap").change.value
     assert change == pytest.approx(card["robustness, change", "char_swap"], abs=0.05)
-    trec = 100*transfer.evaluate(encoder, "TREC")["accuracy"]   # one question of 500 is 0.2
-    assert trec == pytest.approx(card["transfer", "TREC"], abs=0.5)
+    mpqa = 100*transfer.evaluate(encoder, "MPQA")["accuracy"]   # the quickest; one phrase of 10,606 is 0.01
+    assert mpqa == pytest.approx(card["transfer", "MPQA"], abs=0.05)
 
 
 @pytest.mark.parametrize("folder", DIFFERENCES, ids=lambda folder: folder.name)
