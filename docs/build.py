@@ -5,6 +5,7 @@ experiments with the copies that ran, the library, the cards), puts a table unde
 something with explained parameters, lets Sphinx make html of it, and then moves the whole in the place of the
 old one."""
 import ast
+import gc
 import json
 import os
 import re
@@ -186,6 +187,7 @@ def report(files: set[Path]) -> str:
 
 def build(target: Path) -> int:
     "0, or what Sphinx says of what is wrong."
+    gc.disable() # a third of the time: all is wanted to the end
     known, files = documented(), set()
     with tempfile.TemporaryDirectory() as temporary:
         source, out = Path(temporary, "source"), Path(temporary, "site")

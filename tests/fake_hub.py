@@ -505,6 +505,7 @@ class Hub:
 class Answers(http.server.BaseHTTPRequestHandler):
     "What huggingface_hub and datasets ask: of a repository, of the files in it, and the files."
     protocol_version = "HTTP/1.1"
+    wbufsize = -1 # head and body in one packet: a body of its own waits for the head's receipt
     hub: Hub
 
     def log_message(self, *of): pass
