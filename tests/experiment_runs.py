@@ -1,4 +1,6 @@
 "What the tests of the experiments share: the command as a user types it, and what a run must leave."
+import contextlib
+import io
 import math
 import os
 import subprocess
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 
-from sentnb import results
+from sentnb import experiments, results
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
@@ -55,14 +57,21 @@ def code_cells(path: Path) -> list:
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 
-def check_demo(path: Path, figures: Path):
-    "Run an experiment at demo, and look at what it says and leaves."
-    before = written(ROOT/"figures")
-    done = sentnb("run", path.stem, "-p", "demo", "--quiet", SENTNB_FIGURES=str(figures), HF_HUB_OFFLINE="1")
-    assert done.returncode == 0, done.stderr
+def command_of(name: str) -> tuple[str, ...]: return "run", name, "-p", "demo", "--quiet"
+
+
+def check_demo(path: Path, figures: Path, monkeypatch):
+    """Run an experiment at demo, and look at what it says and leaves: the command, called from here, so that
+    its kernel can be a warm one (`warm_kernels`); `check_again` has it from a cold one."""
+    before, said, complaints = written(ROOT/"figures"), io.StringIO(), io.StringIO()
+    monkeypatch.setenv("SENTNB_FIGURES", str(figures))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
+        status = experiments.main(command_of(path.stem))
+    assert status == 0, complaints.getvalue()
     folder = figures/path.stem/"demo"
     for name in (f"{path.stem}.ipynb", "numbers.csv", ".png"):
-        assert name in done.stdout, "it says where the results are"
+        assert name in said.getvalue(), "it says where the results are"
     check_record(folder)
     check_figures(folder)
 
@@ -74,9 +83,9 @@ def check_demo(path: Path, figures: Path):
 
 
 def check_again(name: str, figures: Path, elsewhere: Path):
-    "The same command once more gives the same bytes."
+    "The same command in a process of its own, as a user types it, gives the same bytes."
     first = figures/name/"demo"/"numbers.csv"
     assert first.is_file(), "the demo of it did not run, or failed"
-    done = sentnb("run", name, "-p", "demo", "--quiet", SENTNB_FIGURES=str(elsewhere), HF_HUB_OFFLINE="1")
+    done = sentnb(*command_of(name), SENTNB_FIGURES=str(elsewhere), HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done.stderr
     assert (elsewhere/name/"demo"/"numbers.csv").read_bytes() == first.read_bytes()

@@ -1,4 +1,4 @@
-"""Each of our own experiments (the encoders, the report, the benchmark) at demo, as a user runs it."""
+"""Each of our own experiments (the encoders, the report, the benchmark) at demo."""
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ def figures(tmp_path_factory) -> Path: return tmp_path_factory.mktemp("figures")
 
 
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
-def test_demo(path, figures): check_demo(path, figures)
+def test_demo(path, figures, monkeypatch, warm_kernels): check_demo(path, figures, monkeypatch)
 
 
 def test_the_same_command_gives_the_same_numbers(figures, tmp_path):
