@@ -1,4 +1,4 @@
-"""Each of the papers' experiments at demo, as a user runs it."""
+"""Each of the papers' experiments at demo."""
 from pathlib import Path
 
 import pytest
