@@ -4,8 +4,8 @@ from collections import Counter
 import numpy as np, pytest
 from hypothesis import example, given, settings, strategies as st
 from sentnb import augmenters
-from sentnb.augmenters import AUGMENTERS, IMAGE_AUGMENTERS, clusters, letters, perturb, script, spans
-from sentnb.augmenters.letters import by_script, candidates
+from sentnb.augmenters import AUGMENTERS, IMAGE_AUGMENTERS, clusters, typos, perturb, script, spans
+from sentnb.augmenters.typos import by_script, candidates
 from sentnb.augmenters.words import word_sites
 from sentnb.core import project_root
 
@@ -199,7 +199,7 @@ def test_substitution_by_kind():
     assert substitute("大", rng()) in "太犬天夫" and substitute("昨", rng()) == "昨"
 
 def test_tables():
-    keys_of, alike = letters._KEYS, letters._ALIKE
+    keys_of, alike = typos._KEYS, typos._ALIKE
     for name, rows in augmenters.KEYBOARDS.items():
         keys = "".join(rows).replace(" ", "")
         assert len(set(keys)) == len(keys), name

@@ -15,7 +15,7 @@ from sentnb.augmenters import clusters
 from sentnb.augmenters.words import typed_together
 from sentnb.core import LANGUAGES, checked, data_dir, graphemes, joins, one_of, optional, positive, whole
 from sentnb.renderer import split_characters
-from sentnb.renderer.text import drawn_together
+from sentnb.renderer.config import drawn_together
 
 CLUSTERS = ["e\u0301", "n\u0303\u0301", "हि", "न्", "ก่", "🇩🇪", "👍🏽", "👨‍👩‍👧", "\u1112\u1161\u11ab",
             "a", "字", " "]

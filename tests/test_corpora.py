@@ -319,12 +319,12 @@ class Repository:
 def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
     "By the Hub's newest commit, by its history, by the cache; a run writes down the whole."
     import huggingface_hub
-    from sentnb.corpora.loading import places
+    from sentnb.corpora import locations
     monkeypatch.setattr(huggingface_hub, "HfApi", Repository)
     monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     def completed(digits):
-        places._from_history.cache_clear()
+        locations._from_history.cache_clear()
         return corpora.hub_commit("org/name", digits)
     assert completed("5501d08") == Repository.whole[0] and completed("bbbbbbb") == "b" * 40
     assert completed("c" * 40) == "c" * 40

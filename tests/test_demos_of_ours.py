@@ -17,4 +17,4 @@ def test_demo(path, figures, monkeypatch, warm_kernels): check_demo(path, figure
 
 
 def test_the_same_command_gives_the_same_numbers(figures, tmp_path):
-    check_again("24_standins", figures, tmp_path)
+    check_again("24_substitutes", figures, tmp_path)

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from sentnb.losses.contrastive import info_nce
-from sentnb.losses.gather import gather
+from sentnb.losses.checks import gather
 
 torch.set_num_threads(1)
 CASES = {

@@ -96,7 +96,7 @@ def test_the_question_mark_shows_them():
 
 
 def test_a_module_loaded_again_has_them_once():
-    import sentnb.losses.gather as module
+    import sentnb.losses.checks as module
     module = importlib.reload(module)
     assert module.gather.__doc__.count("Parameters\n-----") == 1
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from sentnb.encoders import base
-from sentnb.encoders.attention import attend, map_layers, rejoin
+from sentnb.encoders.attention_maps import attend, map_layers, rejoin
 from sentnb.encoders.base import (SentenceEncoder, distinct_vectors, length_chunks, reading, vectors_of,
                                   windows)
 from sentnb.encoders.checkpoints import weights_digest

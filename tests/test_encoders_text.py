@@ -15,8 +15,8 @@ from transformers import (
 
 from sentnb.encoders import MaskedLanguageModel, PixelConfig, PixelEncoder, TextEncoder
 from sentnb.encoders.base import TextsCut, check_encoder, chunk_rows
-from sentnb.encoders.text import POOLINGS, batches, small_text_encoder, train_wordpiece
-from sentnb.encoders.text.batches import by_length
+from sentnb.encoders.text import POOLINGS, tokens, small_text_encoder, train_wordpiece
+from sentnb.encoders.text.tokens import by_length
 from sentnb.training import InfoNCE, Perturbed, Stage, fit
 
 SIZES = dict(vocab_size=150, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)

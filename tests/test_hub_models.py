@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import ByT5Tokenizer, T5Config, T5ForConditionalGeneration
 
-from sentnb import recipes, results
+from sentnb import experiments, recipes, results
 from sentnb.encoders import PixelConfig, PixelEncoder, TextEncoder
 from sentnb.encoders.checkpoints import MODELS, converted_folder, read_json, weights_sha256
 from sentnb.experiments import main
@@ -161,22 +161,22 @@ def test_the_snippet_of_the_readme_runs(stored, tmp_path):
 
 def test_needed_finds_everything_or_names_all_that_lacks(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_HUB", "")
-    looked = {thing.name: thing for thing in recipes.look(["gowitheflow/wiki-span", "text/wikinews_en"],
+    looked = {thing.name: thing for thing in experiments.look(["gowitheflow/wiki-span", "text/wikinews_en"],
                                                           ["sentnb-small", PIXEL, "FacebookAI/roberta-base"])}
     assert looked["gowitheflow/wiki-span"].bytes == 8_956_015_300
     assert looked["sentnb-small"].place == "shipped"
     assert looked["FacebookAI/roberta-base"].commit.startswith("e2da8e2f")
     assert looked[PIXEL].place == "cache" and "sentnb convert" in looked[PIXEL].missing
     run = results.Run("98_x", "demo", {}, folder=tmp_path/"run")
-    found, = recipes.needed(models=[PIXEL], convert=True, run=run)
+    found, = experiments.needed(models=[PIXEL], convert=True, run=run)
     folder = converted_folder(PIXEL, MODELS[PIXEL].commit)
     assert (found.commit, found.sha256) == (MODELS[PIXEL].commit, weights_sha256(folder))
     assert found.fonts[0] == ("GoNotoCurrent.ttf", MODELS[PIXEL].font[2])
-    assert recipes.look(models=[PIXEL])[0].missing is None
+    assert experiments.look(models=[PIXEL])[0].missing is None
     saved = results.load_run(run.save()).details["notes"]["needed"][PIXEL]
     assert saved["commit"] == MODELS[PIXEL].commit and saved["sha256"] == found.sha256
     with pytest.raises(FileNotFoundError) as error:
-        recipes.needed(["text/wikinews_en", "gowitheflow/wiki-span"], [LINGUIST, "no-such"],
+        experiments.needed(["text/wikinews_en", "gowitheflow/wiki-span"], [LINGUIST, "no-such"],
                        packages=["no_such_module"])
     lines = str(error.value).splitlines()
     assert len(lines) == 5 and all(name in line for name, line in zip(

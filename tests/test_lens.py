@@ -14,7 +14,7 @@ from sentnb.encoders.features import base_fingerprint, token_states
 from sentnb.encoders.lens import KINDS, binary_vectors, hamming, shared_features
 from sentnb.renderer import RenderConfig
 from sentnb.training import Stage, fit
-from sentnb.training.bitext import Entailment, MaxHinge
+from sentnb.training.margin import Entailment, MaxHinge
 
 TEXTS = ["a cat", "the river runs to the sea, and it rains", "ein Hund", "Хлеб", "x"]
 PAIRS = [("a cat", "eine Katze"), ("a dog", "ein Hund"), ("the sea", "das Meer"), ("bread", "Brot")]

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from sentnb import losses
 from sentnb.core import positive, project_root
 from sentnb.losses.checks import floats, vectors
-from sentnb.losses.gather import gather
+from sentnb.losses.checks import gather
 
 GOLDEN = project_root().parent/"shared"/"golden"/"losses"
 few = settings(max_examples=40, deadline=None, derandomize=True)

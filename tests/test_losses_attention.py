@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sentnb import losses
-from sentnb.losses.attention import attention_mutual_information as ami
+from sentnb.losses.mutual_information import attention_mutual_information as ami
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
 sizes = given(n=st.integers(1, 3), layers=st.integers(1, 3), heads=st.sampled_from([2, 4]),

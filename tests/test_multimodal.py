@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import TEXTS, finish, kept, quick, same, start, tiny, tiny_text, train_and_keep
 
 from sentnb.corpora import Microworld, image_set
-from sentnb.corpora.images import decoded, noise_images, shuffled_labels
-from sentnb.corpora.microworld.pictures import Images
+from sentnb.corpora.images_and_sounds import decoded, noise_images, shuffled_labels
+from sentnb.corpora.microworld.images_and_sounds import Images
 from sentnb.encoders import TextEncoder
 from sentnb.encoders.multimodal import PatchInput, embed_pictures
 from sentnb.losses.supervised import SUP_CON

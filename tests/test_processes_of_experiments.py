@@ -41,9 +41,9 @@ CUT = {
                         redraws=5, transfer=["place"], transfer_train=100, align_dropout=0.),
     "21_sentnb_small": dict(pairs=200, taught_texts=40, taught_seen=200, redraws=5, probe_train=100),
     "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
-    "24_standins": dict(points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10,
+    "24_substitutes": dict(points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10,
                         look_every=2),
-    "25_taught": dict(layers=[[1, 1]], pilot_steps=2, points=[3], align_steps=2, texts=200, each=100,
+    "25_word_distillation": dict(layers=[[1, 1]], pilot_steps=2, points=[3], align_steps=2, texts=200, each=100,
                       align_dropout=0., standardised=50, pairs=20, pairs_each=10, redraws=5),
 }
 DEFAULT = ("05_leapfrog", "15_beyond")

@@ -11,7 +11,7 @@ import pytest
 from sentnb import experiments
 from sentnb.core import PROFILES
 from sentnb.encoders.checkpoints import MODELS
-from sentnb.results import VERDICTS, told
+from sentnb.results import VERDICTS, prose_numbers
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT/"README.md").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_results_are_those_of_the_runs():
     "Each number of the first tables; the verdicts as they stand in the runs at small."
     rows = [line for line in README.splitlines() if "<!--" in line]
     assert len(rows) >= 5
-    for row in rows: assert told.check(row, None) == [], row
+    for row in rows: assert prose_numbers.check(row, None) == [], row
     numbers = (ROOT/"figures"/"90_report"/"small"/"numbers.csv").read_text(encoding="utf-8")
     report = csv.DictReader(numbers.splitlines())
     verdicts = {(row["row"], row["column"]): int(float(row["value"])) for row in report

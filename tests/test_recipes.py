@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings as with_settings, strategies as st
 
-from sentnb import corpora, recipes, results
+from sentnb import corpora, experiments, recipes, results
 from sentnb.encoders import PixelEncoder, TextEncoder
-from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData, others
+from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData, external_models
 from sentnb.training import Pairs, Perturbed, Spans
 
 TINY = Recipe(hidden_size=32, num_hidden_layers=1, head_size=16, max_patches=24, batch=8, lr=1e-3,
@@ -172,12 +172,12 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
     def mapped(name, columns, config, split, revision):
         read.add((name, revision))
         return [("A.", text, text) for text in ("entailment", "contradiction")]
-    monkeypatch.setattr("sentnb.corpora.views.load", load)
+    monkeypatch.setattr("sentnb.corpora.examples.load", load)
     monkeypatch.setattr(corpora, "mapped", mapped)
     monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=2))
     kinds, commit = ("triples", "bilingual"), "c0ffee"
-    planned = recipes.data_sets("papers", kinds, clean_of=(), languages=["de", "zh"])
+    planned = experiments.data_sets("papers", kinds, clean_of=(), languages=["de", "zh"])
     assert set(planned) == {"gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt"}
     data = recipes.training_data("papers", kinds, clean_of=(), languages=["de", "zh"],
                                  revisions=dict.fromkeys(planned, commit))
@@ -287,7 +287,7 @@ def test_a_base_is_read_as_it_is():
 
 def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_path, monkeypatch):
     "Its lower layers too; what it needs is what it began from, whose sizes it has."
-    from sentnb.recipes import others
+    from sentnb.recipes import external_models
     monkeypatch.setenv("SENTNB_HUB", str(tmp_path/"hub"))
     monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
     ours = TextEncoder.from_pretrained("text-small-mlm")
@@ -301,21 +301,21 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     base, lower = (recipes.start_text_encoder("standin", base_layers=n) for n in (None, 2))
     np.testing.assert_allclose(base.encode(TEXTS), ours.encode(TEXTS), atol=.02)
     assert lower.config.num_hidden_layers == 2 and base.config.num_hidden_layers == 4
-    plan = recipes.Plan(models=["standin"], trainings=[recipes.Training("one", "standin", 1, 1, 1, 8)])
+    plan = experiments.Plan(models=["standin"], trainings=[experiments.Training("one", "standin", 1, 1, 1, 8)])
     (need,), (training,) = plan.needs, plan.trainings
     assert (need.name, need.place, need.missing) == ("standin", "mirror", None)
     assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
-    (found,) = recipes.needed(models=["standin"])
+    (found,) = experiments.needed(models=["standin"])
     assert len(found.sha256) == 64
 
 
 def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
     "A download that has been made lowers what is to be downloaded, and nothing else."
     def plan_where(place, bytes):
-        needs = [recipes.Needed("a/set", "data", place, bytes=bytes, size=10**10),
-                 recipes.Needed("a/model", "model", place, bytes=bytes, size=10**10)]
+        needs = [experiments.Needed("a/set", "data", place, bytes=bytes, size=10**10),
+                 experiments.Needed("a/model", "model", place, bytes=bytes, size=10**10)]
         monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
-        return recipes.Plan(["a/set"], ["a/model"]).estimates
+        return experiments.Plan(["a/set"], ["a/model"]).estimates
     before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
     assert (before["ram_gb"], before["disk_gb"], before["download_gb"]) == (34, 50, 20)
     assert after == before | dict(download_gb=0)
@@ -324,10 +324,10 @@ def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
 def test_sums_without_a_size_say_at_least(monkeypatch):
     "A size that nobody has declared is not nothing."
     def lower(**unknown):
-        needs = [recipes.Needed("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
-                 recipes.Needed("a/model", "model", "Hub", bytes=10**9, size=10**9)]
+        needs = [experiments.Needed("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
+                 experiments.Needed("a/model", "model", "Hub", bytes=10**9, size=10**9)]
         monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
-        return recipes.Plan(["a/set"], ["a/model"])
+        return experiments.Plan(["a/set"], ["a/model"])
     assert lower().at_least == set() and "at least" not in str(lower())
     assert lower(bytes=None, size=None).at_least == {"ram_gb", "download_gb", "disk_gb"}
     assert lower(bytes=0, size=None).at_least == {"ram_gb", "disk_gb"}, "it is in the cache"
@@ -347,7 +347,7 @@ def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             for part in files: (folder/part).touch()
-        return [(thing.place, thing.bytes == thing.size > 0) for thing in recipes.look(models=[name, file])]
+        return [(thing.place, thing.bytes == thing.size > 0) for thing in experiments.look(models=[name, file])]
     assert put("config.json", "README.md") == [("Hub", True), ("Hub", True)]
     parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     index = json.dumps(dict(weight_map=dict(zip("ab", parts))))
@@ -427,23 +427,23 @@ def test_wrong_recipes(wrong, message):
 # Shipping
 
 def test_what_is_shipped_is_what_is_loaded(data, tmp_path, monkeypatch):
-    from sentnb.recipes import shipping
+    from sentnb.experiments import shipping
     monkeypatch.setattr(shipping, "data_dir", lambda *names: tmp_path.joinpath(*names))
     encoder = TINY.encoder(data).eval()
     row = dict(table="sts", column="en", value=1., low=.5, high=2.)
     numbers = pd.DataFrame([row | dict(row=name) for name in ("ours", "other")])
     def card(size): return f"# ours, {size:.3f} MB\n"
-    folder = recipes.ship(encoder, "ours", "step,loss\n1,2.0\n", numbers, card)
+    folder = experiments.ship(encoder, "ours", "step,loss\n1,2.0\n", numbers, card)
     assert folder == tmp_path/"checkpoints"/"ours"
     assert (folder/"README.md").read_text().startswith("# ours, 0.0")
     assert (folder/"scores.csv").read_text() == "table,column,value,low,high\nsts,en,1.0,0.5,2.0\n"
     assert (folder/"training.csv").read_text() == "step,loss\n1,2.0\n"
     loaded = PixelEncoder.from_pretrained(folder)
-    assert same(weights(loaded), weights(recipes.as_shipped(encoder)))
+    assert same(weights(loaded), weights(experiments.as_shipped(encoder)))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for weight in encoder.parameters(): weight.data += 1
     with pytest.raises(ValueError, match="ours takes 0.0 MB, 0.001 are allowed"):
-        recipes.ship(encoder, "ours", "", numbers, str, limit=.001)
+        experiments.ship(encoder, "ours", "", numbers, str, limit=.001)
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -451,18 +451,18 @@ def test_a_table_of_scores():
     rows = [("sts", "ours", "en", 60.04, 59., 61.), ("sts", "base", "en", 40., 39., 41.),
             ("sts", "base", "de", 3., None, None)]
     numbers = pd.DataFrame(rows, columns=["table", "row", "column", "value", "low", "high"])
-    assert recipes.score_table(numbers, "sts", ["en", "de"], "ours", ["base", "ours"]).splitlines() == [
+    assert experiments.score_table(numbers, "sts", ["en", "de"], "ours", ["base", "ours"]).splitlines() == [
         "|  | en | de |", "| --- | --- | --- |", "| ours | 60.0 [59.0, 61.0] |  |", "| base | 40.0 | 3.0 |"]
 
 
 def test_the_stand_in_of_mbert_ends_where_the_numbers_say():
     "The lower layer that is best on the average of ten languages on dev."
-    small = Path(__file__).parent.parent/"figures"/"24_standins"/"small"
+    small = Path(__file__).parent.parent/"figures"/"24_substitutes"/"small"
     numbers = results.load_run(small).numbers
     of_average = numbers[(numbers["table"] == "standins, languages") & (numbers["column"] == "avg.")]
     layers = {int(row.split()[1]): value for row, value in zip(of_average["row"], of_average["value"])}
     lower = [n for n in layers if n < max(layers)]
-    assert others.LOWER["mbert-standin"] == ("multilingual-e5-small", max(lower, key=layers.get))
+    assert external_models.LOWER["mbert-standin"] == ("multilingual-e5-small", max(lower, key=layers.get))
 
 
 def test_inference_of_the_public_sets(hub):

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from sentnb import results
 from sentnb.core import fingerprint
-from sentnb.results import latex, pages, parts, report, standins
+from sentnb.results import latex, html, parts, report, substitutes
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [tuple(row) for row in results.catalogue()[["paper", "id"]].to_numpy()]
@@ -146,12 +146,12 @@ def test_every_part_stands_beside_its_evidence(row):
 def test_what_stands_for_a_model_is_read_from_the_run():
     for path in sorted((ROOT/"figures").glob("*/small/run.json")):
         record = results.load_run(path.parent)
-        frame = standins.with_models(record)
+        frame = substitutes.with_models(record)
         ours = frame[frame["table"].str.match("(pixel|micse)_table")]
         assert (ours["model"] != "").all(), f"{path}: {ours[ours['model'] == ''].iloc[:1]}"
     card = (ROOT/"data"/"checkpoints"/"text-small-mlm"/"README.md").read_text(encoding="utf-8")
     million = round(int(re.search(r"([\d,]+) parameters", card)[1].replace(",", ""))/1e6)
-    assert standins.stand_ins(dict(base="text-small-mlm"))["BERT"] == f"text-small-mlm, {million} M"
+    assert substitutes.stand_ins(dict(base="text-small-mlm"))["BERT"] == f"text-small-mlm, {million} M"
 
 
 # The pages
@@ -193,7 +193,7 @@ def check_page(path: Path) -> Page:
     for claim in results.claims(): assert f"#claim-{claim.id}" in page.links, "the first page leads to it"
     for paper in results.PAPERS: assert f"#{paper}" in page.links
     for paper, id in ROWS:
-        if id.startswith("Table "): assert "#" + pages.anchor(paper, id) in page.links, id
+        if id.startswith("Table "): assert "#" + html.anchor(paper, id) in page.links, id
     return page
 
 

@@ -16,12 +16,12 @@ from test_multimodal import digest
 from training_runs import TEXTS, finish, same, start, tiny_text, train_and_keep
 
 from sentnb.corpora import Microworld, sound_set
-from sentnb.corpora.images import noise_images, shuffled_labels
+from sentnb.corpora.images_and_sounds import noise_images, shuffled_labels
 from sentnb.corpora.microworld import Images
-from sentnb.corpora.sounds import decoded_sound
+from sentnb.corpora.images_and_sounds import decoded_sound
 from sentnb.encoders import log_mel, standardised, whole_patches
 from sentnb.encoders.multimodal import embed_pictures
-from sentnb.encoders.spectrograms import mel_filters
+from sentnb.encoders.multimodal import mel_filters
 from sentnb.training import Draws, PictureSupCon, SimCSE, Stage, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")

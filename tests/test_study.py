@@ -12,7 +12,7 @@ from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import results
 from sentnb.encoders.base import TextsCut, note_cut
-from sentnb.study import Study
+from sentnb.experiments.study import Study
 
 TABLE = dict(
     data      = ("microworld", "public", "papers"),
@@ -128,7 +128,7 @@ def test_seeds_decide_what_is_drawn():
 def test_threads_and_where_they_wait(python):
     code = """
 import os
-from sentnb.study import Study
+from sentnb.experiments.study import Study
 import sys
 print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
 Study("98_x", dict(seeds=(1, 1, 1)))
@@ -144,7 +144,7 @@ print(torch.get_num_threads(), study.run.settings["device"] == study.device)
     unset = "import os; os.environ.pop('OMP_WAIT_POLICY')\n"
     assert python(unset + code, **environment).startswith("PASSIVE False\nFalse\n")
     late = unset + "import torch, warnings\nwarnings.simplefilter('error')\n" + code
-    with pytest.raises(AssertionError, match="torch was loaded before sentnb.study"):
+    with pytest.raises(AssertionError, match="torch was loaded before sentnb.experiments.study"):
         python(late, **environment)
 
 
@@ -152,7 +152,7 @@ def test_bars_are_silenced_whenever_tqdm_was_loaded(python):
     code = """
 import io
 from tqdm import tqdm
-from sentnb.study import Study
+from sentnb.experiments.study import Study
 Study("98_x", dict(seeds=(1, 1, 1)), show_progress=False)
 Study("98_x", dict(seeds=(1, 1, 1)), show_progress=False)
 file = io.StringIO()

@@ -12,7 +12,7 @@ from training_runs import PAIRS, TEXTS, TRIPLES, nearness, one_stage, quick, sam
 from sentnb.core import fingerprint
 from sentnb.training import (InfoNCE, Pairs, Perturbed, Rows, Same, Stage, Task, checkpoint, learning_rate_at,
                              loop, objectives)
-from sentnb.training.batches import Batches
+from sentnb.training.stages import Batches
 from sentnb.training.checkpoint import Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ from training_runs import (PAIRS, PLACES, TEXTS, TRIPLES, as_rank, both_finish, 
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel, PixelEncoder
 from sentnb.training import (AMI, ContrastiveTension, Distillation, InfoNCE, Masked, Momentum, Pairs,
                              Perturbed, Same, SimCSE, Stage, Task, checkpoint)
-from sentnb.training.batches import Batches
+from sentnb.training.stages import Batches
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")

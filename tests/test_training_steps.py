@@ -15,7 +15,7 @@ from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
 from sentnb.training import (Distillation, Draws, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same, SimCSE,
                              Single, Spans, Stage, Task, batch_indices, batches, learning_rate_at)
-from sentnb.training.batches import Batches
+from sentnb.training.stages import Batches
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_batches_are_distinct_and_epochs_whole(data):
     together = sum(drawn, [])
     assert len(together) == len(set(together)) == per_epoch*size and set(together) <= set(range(n))
     b = data.draw(st.integers(0, per_epoch - 1))
-    batches._epoch_order.cache_clear()   # a batch is a function of its number: whatever was asked before
+    stages._epoch_order.cache_clear()   # a batch is a function of its number: whatever was asked before
     assert batch_indices(n, size, epoch*per_epoch + b, seed) == drawn[b]
 
 
@@ -154,7 +154,7 @@ def test_a_batch_holds_one_group_and_an_epoch_all_of_them(data):
     assert all(len(set(batch)) == size and len({labels[i] for i in batch}) == 1 for batch in drawn)
     assert len(set(sum(drawn, []))) == per_epoch*size and {labels[batch[0]] for batch in drawn} == set(labels)
     b = data.draw(st.integers(0, per_epoch - 1))
-    batches._epoch_of_groups.cache_clear()
+    stages._epoch_of_groups.cache_clear()
     assert batch_indices(len(labels), size, epoch*per_epoch + b, seed, labels) == drawn[b]
 
 

@@ -6,7 +6,7 @@ import torch
 from sentnb.encoders import PixelConfig, PixelEncoder, WordTeacher, small_text_encoder, train_wordpiece
 from sentnb.encoders.words import patch_shares, piece_shares, word_spans, word_states
 from sentnb.renderer import RenderConfig
-from sentnb.renderer.text import clean
+from sentnb.renderer.config import clean
 from sentnb.training import Draws, TaughtWords
 
 TEXTS = ["A plane takes off.", "飞机 takes off\tagain,  twice", "हवाई जहाज़ उड़ रहा है।", "The", "",

@@ -34,7 +34,7 @@ import pytest
 
 from sentnb import experiments
 from sentnb.encoders import PixelEncoder, TextEncoder
-from sentnb.study import Study
+from sentnb.experiments.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 

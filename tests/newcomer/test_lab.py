@@ -207,7 +207,7 @@ def test_reading_and_running_leave_nothing_in_git(lab):
 
 
 def test_an_edit_of_source_is_the_whole_difference(lab):
-    for path in ("nbs/05_leapfrog.ipynb", "nbs/index.ipynb", "nbs/api/1_losses/3_contrastive.ipynb"):
+    for path in ("nbs/05_leapfrog.ipynb", "nbs/index.ipynb", "nbs/api/1_losses/02_contrastive.ipynb"):
         notebook = run(lab.open(path))
         write(first_code(notebook), "\nprint('mine')")
         notebook["cells"].append(new_cell("mine = 1"))

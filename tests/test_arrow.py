@@ -1,0 +1,87 @@
+"""Examples by the million: what comes from the Hub stays in its file, and is read like a list."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_hub
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from sentnb import corpora, recipes
+from sentnb.corpora import provenance
+from sentnb.training import Rows
+
+SPANS = "gowitheflow/wiki-span"
+N, LETTERS = 200_000, 150 # pairs, and letters of a text
+
+CODE = f"""
+import datasets, pandas
+from sentnb import corpora, recipes
+from sentnb.training import Stage
+
+def peak():
+    with open("/proc/self/status") as lines: # not getrusage's: a child begins with that of its parent
+        return next(int(line.split()[1])*1024 for line in lines if line.startswith("VmHWM"))
+
+corpora.opened("{SPANS}")
+before = peak()
+rows, view = recipes.training_data("papers", ("documents",), clean_of=()).topical
+settings = Stage("topical", rows, steps=1).settings()
+print(len(rows), peak() - before)
+held = list(rows)
+print(peak() - before, Stage("topical", held, steps=1).settings() == settings)
+"""
+
+
+def many_spans(folder, name):
+    def texts(side): return [f"{i:09d} {side} ".ljust(LETTERS, "x") for i in range(N)]
+    columns = dict(sentence1=texts("left"), sentence2=texts("right"))
+    columns["sentence2"][7] = None # of the published sets some lack a text
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder/"train.parquet")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_rows_of_the_hub_stay_in_their_file(tmp_path, monkeypatch):
+    "Loaded, cleaned, checked and fingerprinted in less memory than a list of the same texts would take."
+    monkeypatch.setitem(fake_hub.MAKERS["datasets"], SPANS, many_spans)
+    with fake_hub.Hub(tmp_path/"hub") as hub:
+        hub.repository("datasets", SPANS)
+        places = dict(HF_ENDPOINT=hub.address, HF_HOME=str(tmp_path/"home"), HF_HUB_DISABLE_XET="1")
+        env = {name: value for name, value in os.environ.items() if name != "SENTNB_HUB"} | places
+        def run(code): return subprocess.check_output([sys.executable, "-c", code], env=env, text=True)
+        run(f"from sentnb import corpora; corpora.opened('{SPANS}')") # writes what is then mapped
+        count, in_rows, in_list, alike = run(CODE).split()
+    assert int(count) == N - 1 and alike == "True"
+    letters = 2*N*LETTERS
+    assert int(in_rows) < 1.6*letters < int(in_list) # a list has the mapped letters once more, and heads
+
+
+def test_a_commit_is_read_once_for_its_fingerprint(tmp_path, monkeypatch):
+    asked = []
+    def streamed(*of, **how):
+        asked.append(of)
+        return iter([dict(sentence1="a", sentence2="b")])
+    monkeypatch.delenv("SENTNB_HUB", raising=False)
+    monkeypatch.setattr(fingerprints, "streamed", streamed)
+    monkeypatch.setattr(fingerprints, "commit_of", lambda name, revision: revision or "declared")
+    provenance._at_commit.cache_clear()
+    try: entries = [corpora.provenance(SPANS, revision=revision) for revision in (None, "0"*40, None)]
+    finally: provenance._at_commit.cache_clear()
+    assert entries[0] == entries[2] and entries[0]["rows"] == 1 and len(asked) == 2
+    assert entries[0]["sha256"] == corpora.rows_sha256([dict(sentence2="b", sentence1="a")])
+
+
+def test_what_reads_a_list_reads_rows():
+    pairs = [("A man plays.", "He plays."), ("Two dogs.", "It rains."), ("One.", "A man plays!")]
+    kept, dropped = corpora.decontaminate(Rows(pairs), {"amanplays"})
+    assert isinstance(kept, Rows) and kept == pairs[1:2] and dropped == 2
+    clean = recipes.Clean(())
+    clean.banned = {"amanplays": "a test"}
+    for rows in (pairs, Rows(pairs)):
+        kept = clean.rows("pairs", rows)
+        assert type(kept) is type(rows) and kept == pairs[1:2]
+    data = recipes.data.TrainingData(english=dict(nli=Rows(pairs[:2]), captions=pairs[2:]))
+    assert isinstance(data.pairs, Rows) and data.pairs == pairs
+    assert recipes.data.TrainingData(english=dict(nli=pairs)).pairs == pairs

@@ -1,0 +1,66 @@
+"""The numbers in the text of an experiment are those that its run measured."""
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sentnb.results import prose_numbers
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = sorted(path for path in (ROOT/"nbs").glob("[0-9]*.ipynb")
+             if (ROOT/"figures"/path.stem/"small"/"run.json").is_file())
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+def test_every_number_is_told_as_it_was_measured(path):
+    problems = prose_numbers.check_file(path)
+    assert not problems, "\n".join(problems)
+
+
+def test_a_changed_number_is_found_and_filled(tmp_path):
+    run = ROOT/"figures"/"03_alignment"/"small"
+    if not run.is_dir(): pytest.skip("no run of 03_alignment at small")
+    record = prose_numbers.load_run(run)
+    cell = record.numbers.iloc[0]
+    right = f"{cell['value']:.1f}<!--{cell['table']} | {cell['row']} | {cell['column']}-->"
+    wrong = "9" + right
+    path = tmp_path/"03_alignment.ipynb"
+    path.write_text(json.dumps(dict(cells=[dict(cell_type="markdown", source=[f"It has {wrong} points."])])))
+    assert prose_numbers.check_file(path, record) == [f"{wrong!r} should read {right!r}"]
+    assert prose_numbers.main([str(path)]) == 0 and prose_numbers.check_file(path, record) == []
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+def test_every_cell_of_a_run_can_be_told(path):
+    "A row may hold what parts the cells of a source: it is found none the less."
+    record = prose_numbers.small_run(path.stem)
+    for cell in record.numbers.iloc[::17].to_dict("records"):
+        source = f"{cell['table']} | {cell['row']} | {cell['column']}"
+        value, low, high = prose_numbers.told_by(source, record)
+        assert value == cell["value"]
+        assert (low is None and cell["low"] != cell["low"]) or (low, high) == (cell["low"], cell["high"])
+
+
+@pytest.mark.parametrize("text, left", [
+    ("Table 4 and Figure 2b say so, in 2024, at 95 %; `x = 3`, $n = 5$, STS12, pixel-9 and nDCG@10 do not "
+     "count.", []),
+    ("See [the 5 curves](a_1.png) and ![7](b_2.png).", ["5"]),
+    ("1. First\n2. Second, 3.5 points", ["3.5"]),
+    ("-0.7 to +3.3 and 1,234 of 2", ["-0.7", "+3.3", "1,234", "2"]),
+    ("5 of them<!--typed here: the rule-->\n\n6 of those", ["6"]),
+    ("| a | 4 |\n|---|---|\n| b | 5 |", ["4", "5"]),
+])
+def test_numbers_without_a_source(text, left):
+    assert [problem.partition(" has no source")[0] for problem in prose_numbers.check(text, None)] == left
+
+
+@pytest.mark.parametrize("path", [ROOT/"README.md", *sorted((ROOT/"nbs").rglob("*.ipynb"))],
+                         ids=lambda path: path.name)
+def test_no_bar_in_a_comment_parts_the_cell_of_a_table(path):
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert not [row for row in rows if re.search(r"<!--(?:(?!-->).)*?(?<!\\)\|.*?-->", row)]
