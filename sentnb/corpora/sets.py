@@ -134,7 +134,6 @@ declare("nli/indonli", "Indonesian NLI",
 from ..core import LANGUAGES
 from .declarations import Parallel, Source, Tested, Trained, declare
 
-
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #33325b69
 def _alone(languages): return {l: (l,) for l in languages} # a column is called as its language
 

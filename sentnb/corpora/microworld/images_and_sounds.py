@@ -30,7 +30,7 @@ _SHAPES = { # name -> whether a place, -1 to 1 from the middle, is inside
     "ring": lambda x, y: abs(x*x + y*y - .7) < .3, "cross": lambda x, y: (np.minimum(abs(x), abs(y)) < .3)
                                                               & (np.maximum(abs(x), abs(y)) < 1)}
 
-def _code(concept: str) -> tuple[str, tuple[int, ...]]: # a shape, and a colour
+def _shape_code(concept: str) -> tuple[str, tuple[int, ...]]: # a shape, and a colour
     number = zlib.crc32(concept.encode())
     red_green_blue = colorsys.hsv_to_rgb(number % 97/97, .9, .9 if number % 2 else .6)
     return list(_SHAPES)[number//97 % len(_SHAPES)], tuple(round(255*part) for part in red_green_blue)
@@ -41,14 +41,14 @@ def draw_scene(
     size: int=32, # pixels
 ) -> np.ndarray: # uint8 [size, size, 3]
     "Shapes by concept, at places that are drawn."
-    ground = [(255 + 2*part)//4 for part in _code(f"place {scene.place}")[1]] if scene.place else [235]*3
+    ground = [(255 + 2*part)//4 for part in _shape_code(f"place {scene.place}")[1]] if scene.place else [235]*3
     out = np.tile(np.uint8(ground), (size, size, 1))
     row, column = (np.mgrid[:size, :size] + .5)*2/size - 1   # from -1 to 1
     crowd = [(-.5, -.35), (.5, -.35)] if scene.number == "some" else [(0, -.25)]
     things = [(scene.agent, .4, place) for place in crowd]
     if scene.object: things.append((scene.object, .25, (0, .65)))
     for concept, radius, (x, y) in things:
-        shape, colour = _code(concept)
+        shape, colour = _shape_code(concept)
         x, y = x + rng.uniform(-.15, .15), y + rng.uniform(-.1, .1)
         out[_SHAPES[shape]((column - x)/radius, (row - y)/radius)] = colour
     return out
@@ -102,7 +102,7 @@ class Sounds(NamedTuple):
 _TIMBRES = {"pure": {1: 1}, "hollow": {1: 1, 3: 1/3, 5: 1/5}, "bright": {k: 1/k for k in range(1, 7)},
             "bell": {1: 1, 2.76: .6, 5.4: .25}}
 
-def _code(concept: str) -> tuple[float, str]: # pitch in hertz, two octaves from 220 on; a timbre
+def _tone_code(concept: str) -> tuple[float, str]: # pitch in hertz, two octaves from 220 on; a timbre
     number = zlib.crc32(concept.encode())
     return 220*2**(number % 25/12), list(_TIMBRES)[number//25 % len(_TIMBRES)]
 
@@ -125,10 +125,10 @@ def play_scene(
     tones = [(scene.agent, .6, start) for start in ([.02, .3] if scene.number == "some" else [.05])]
     if scene.object: tones.append((scene.object, .35, .6))
     if scene.place:
-        pitch, timbre = _code(f"place {scene.place}")
+        pitch, timbre = _tone_code(f"place {scene.place}")
         out += .1*_tone(pitch/2, timbre, samples, rate, fades=False)
     for concept, loud, start in tones:
-        pitch, timbre = _code(concept)
+        pitch, timbre = _tone_code(concept)
         begin, loud = round((start + rng.uniform(0, .08))*samples), loud*rng.uniform(.7, 1)
         out[begin:begin + long] += loud*_tone(pitch*rng.uniform(.99, 1.01), timbre, long, rate, fades=True)
     return np.clip(out, -1, 1).astype(np.float32)
