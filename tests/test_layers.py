@@ -86,7 +86,7 @@ def test_the_checker_sees_what_it_must():
     assert {"torch", "sentnb.losses.core", "sentnb.encoders.pixel", "sentnb.training"} <= imports
     light = imports_of(PACKAGE/"core"/"paths.py", ast.parse("from .checks import one_of\nfrom .. import renderer"))
     assert light == {"sentnb.core.checks", "sentnb.renderer"}
-    assert layer_violations("losses.distillation", {"torch", "sentnb.core", "sentnb.losses.contrastive"}) == []
+    assert layer_violations("losses.supervised", {"torch", "sentnb.core", "sentnb.losses.contrastive"}) == []
     assert len(layer_violations("losses.contrastive",
                                 {"sentnb.encoders.pixel", "sentnb.losses.contrastive", "sentnb.losses",
                                                        "sentnb.renderer", "sentnb.nowhere"})) == 5

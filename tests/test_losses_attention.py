@@ -1,4 +1,4 @@
-"losses.attention: a float64 reference cell by cell, what the published code computes, properties of Eq. 4."
+"losses.mutual_information: a float64 reference cell by cell, what the published code computes, properties of Eq. 4."
 import math
 
 import numpy as np

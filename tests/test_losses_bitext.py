@@ -1,4 +1,4 @@
-"losses.bitext: golden files, gradients, processes and what is refused."
+"losses.margin: golden files, gradients, processes and what is refused."
 import numpy as np
 import pytest
 import torch

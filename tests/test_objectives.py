@@ -77,7 +77,7 @@ def test_ami_is_subtracted_from_any_of_them(objective, variant, layers, monkeypa
     ami = AMI(weight=.5, variant=variant, layers=layers, samples=6)
     torch.manual_seed(9)
     state, with_it = objective.state(encoder), dataclasses.replace(objective, ami=ami)
-    real = losses.attention.attention_mutual_information
+    real = losses.mutual_information.attention_mutual_information
     def spy(first, second, mask, *given, **options):
         information = real(first, second, mask, *given, **options)
         calls.append((first, second, mask, given, options, float_of(information)))

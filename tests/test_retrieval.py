@@ -42,7 +42,7 @@ def cloud():
 def test_blocks_change_nothing(cloud, block, rows, k):
     queries, documents = cloud
     blocks = (documents[i:i + block] for i in range(0, 41, block))
-    scores, places = retrieval.nearest(queries, blocks, k, rows)
+    scores, places = retrieval.search_blocks(queries, blocks, k, rows)
     exact = queries.astype(np.float64) @ documents.T
     np.testing.assert_array_equal(places, np.argsort(-exact, 1)[:, :k])
     np.testing.assert_allclose(scores, -np.sort(-exact, 1)[:, :k], atol=1e-5)
@@ -52,7 +52,7 @@ def test_blocks_change_nothing(cloud, block, rows, k):
 def test_of_equal_documents_the_first(block):
     documents = np.array([[0., 1]] + [[1., 0]]*7 + [[2., 0]])
     blocks = (documents[i:i + block] for i in range(0, 9, block))
-    _, places = retrieval.nearest(np.array([[1., 0]]), blocks, 4)
+    _, places = retrieval.search_blocks(np.array([[1., 0]]), blocks, 4)
     np.testing.assert_array_equal(places, [[8, 1, 2, 3]])
 
 
@@ -151,7 +151,7 @@ def test_vectors_that_are_no_numbers():
     with pytest.raises(ValueError, match="1 vectors that are not finite, the first for 'b'"):
         retrieval.search(encoder, {"q": "b"}, [("a", "a")])
     with pytest.raises(ValueError, match="documents have 3 dimensions, the queries 2"):
-        retrieval.nearest(np.ones((1, 2)), [np.ones((4, 3))])
+        retrieval.search_blocks(np.ones((1, 2)), [np.ones((4, 3))])
 
 
 def test_collections_of_the_mirror(hub):

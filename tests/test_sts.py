@@ -126,7 +126,7 @@ def test_families_and_average_are_those_of_table_5():
     assert len(columns) == 16
     off = []
     for key, printed in columns.items():
-        means = sts.with_families({language: printed[language] for language in LANGUAGES})
+        means = sts.add_family_means({language: printed[language] for language in LANGUAGES})
         assert set(means) == set(printed), key
         # each is printed to .005, and so is their mean
         off += [(key, name) for name in printed if abs(printed[name] - means[name]) > .0101]
@@ -169,9 +169,9 @@ def test_evaluate(name, n):
 @real
 def test_multilingual_is_each_language_alone():
     enc = Hashed()
-    got = sts.multilingual(enc, "dev")
+    got = sts.evaluate_languages(enc, "dev")
     assert list(got) == list(LANGUAGES) and len(enc.seen) == len(set(enc.seen))
     for language in ("en", "zh"):
         alone = sts.evaluate(Hashed(), "STS-B", "dev", language)
         assert abs(got[language] - 100 * alone["all"]["spearman"]) < 1e-9
-    assert len(sts.with_families(got)) == 15
+    assert len(sts.add_family_means(got)) == 15

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MARGINS', 'RETRIEVALS', 'BuccData', 'match_errors', 'match_error', 'tatoeba_code', 'tatoeba_data', 'tatoeba',
-           'margin_scores', 'check_mining', 'mined', 'mine', 'mining_scores', 'best_threshold', 'bucc_data', 'bucc']
+           'margin_scores', 'check_mining_options', 'select_pairs', 'mine', 'mining_scores', 'best_threshold',
+           'bucc_data', 'bucc']
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #1331d08b
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -144,7 +145,7 @@ def _each_once(pairs: list[tuple[int, int, float]]) -> list[tuple[int, int, floa
     return kept
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #bc8597f9
-def check_mining(
+def check_mining_options(
     retrieval: str, # one of RETRIEVALS
     margin: str, # one of MARGINS
 ) -> None:
@@ -152,13 +153,13 @@ def check_mining(
     one_of(*RETRIEVALS)("retrieval", retrieval)
     one_of(*MARGINS)("margin", margin)
 
-def mined(
+def select_pairs(
     near: tuple[Nearest, Nearest], # of x among y, and of y among x, as `neighbours` finds them
     retrieval: str = "max", # one of RETRIEVALS
     margin: str = "ratio", # one of MARGINS
 ) -> list[tuple[int, int, float]]: # place in x, place in y, score; best first
     "What is likely to be a translation, where the neighbours are known."
-    check_mining(retrieval, margin)
+    check_mining_options(retrieval, margin)
     compare = MARGINS[margin]
     around_x, around_y = (cosines.mean(1) for cosines, _ in near)
     sources, chosen_targets, scores = _proposals(near[0], around_x, around_y, compare)
@@ -186,9 +187,9 @@ def mine(
     **search: Any, # of either: show_progress, probes, keep, ...
 ) -> list[tuple[int, int, float]]: # place in x, place in y, score; best first
     "Pairs that are likely translations. With `max` and `intersect` a sentence stands in one pair at most."
-    check_mining(retrieval, margin)
+    check_mining_options(retrieval, margin)
     near = (neighbours if exact else approximate_neighbours)(x, y, k, block=block, **search)
-    pairs = mined(near, retrieval, margin)
+    pairs = select_pairs(near, retrieval, margin)
     return pairs if threshold is None else [pair for pair in pairs if pair[2] >= threshold]
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #23e5a785

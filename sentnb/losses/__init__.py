@@ -15,7 +15,7 @@ from .margin import additive_margin_softmax, max_hinge, sum_hinge
 from sentnb.losses.contrastive import (
     contrastive_tension, decorrelation, info_nce, nt_xent, positive_attraction, self_contrast,
     simcse)
-from .distillation import vector_distance
+from .supervised import vector_distance
 from .reconstruction import masked_patch_loss, masked_token_loss
 from .supervised import cosent, cosine_regression, sup_con
 

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import positive
-from .checks import check_many, gather, vectors
+from .checks import check_row_count, gather, validated_vectors
 from .checks import gather
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #fe0ed663
-@vectors("a", "b", "hard_negatives", others=("queue",), at_least=0, temperature=positive(0.05))
+@validated_vectors("a", "b", "hard_negatives", others=("queue",), at_least=0, temperature=positive(0.05))
 def info_nce(
     a: Tensor, # [n, d], the anchors; any length, normalized here
     b: Tensor, # [n, d], row i is the positive of row i of `a`
@@ -33,7 +33,7 @@ def info_nce(
     Source: Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and 5 (VisualCSE,
     Eq. 2 and 3). With `gathered` each process returns the loss of the whole batch, and the average over
     processes of the parameters' gradients is that of one process on the whole batch; do not rescale. One text
-    alone has loss 0, a zero vector cosine 0. Errors as `losses.checks.vectors`, also on an empty batch.
+    alone has loss 0, a zero vector cosine 0. Errors as `losses.checks.validated_vectors`, also on an empty batch.
 
     >>> loss = info_nce(encoder(*views_1), encoder(*views_2))"""
     if hard_negative_weight and hard_negatives is None:
@@ -41,7 +41,7 @@ def info_nce(
                          "pass them, or leave it at 0")
     hard = hard_negatives
     if gathered: a, b, hard = (x if x is None else gather(x) for x in (a, b, hard))
-    check_many("a", a)
+    check_row_count("a", a)
     n, own = len(a), torch.arange(len(a), device=a.device)
     candidates = torch.cat([x for x in (b, hard, None if queue is None else queue.detach()) if x is not None])
     logits = F.normalize(a, dim=1) @ F.normalize(candidates, dim=1).T / temperature
@@ -72,10 +72,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import positive
-from .checks import check_many, vectors
+from .checks import check_row_count, validated_vectors
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #12ca6401
-@vectors("a", "b", others=("queue",), temperature=positive(0.04))
+@validated_vectors("a", "b", others=("queue",), temperature=positive(0.04))
 def nt_xent(
     a: Tensor, # float [n, d], one view
     b: Tensor, # float [n, d], the other, row by row
@@ -87,10 +87,10 @@ def nt_xent(
 
     Mirror-BERT, section 2; SimCLR, Eq. 1. With `positive_in_denominator=False` the positive is not among its
     own competitors (miCSE, section 2; our reading: its sum runs over k != i, of both views). Errors as
-    `losses.checks.vectors`, and on fewer than 2 rows without a queue.
+    `losses.checks.validated_vectors`, and on fewer than 2 rows without a queue.
 
     >>> loss = nt_xent(encoder(*views_1), encoder(*views_2))"""
-    if queue is None or not len(queue): check_many("a", a, 2)
+    if queue is None or not len(queue): check_row_count("a", a, 2)
     n, z = len(a), F.normalize(torch.cat([a, b]), dim=1)
     logits = z @ z.T/temperature
     right = logits.diagonal(n).repeat(2) # cosines of a_i and b_i
@@ -102,7 +102,7 @@ def nt_xent(
     return (others.logsumexp(1) - right).mean()
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #5326af66
-@vectors("a", "b", temperature=positive(0.05))
+@validated_vectors("a", "b", temperature=positive(0.05))
 def positive_attraction(
     a: Tensor, # float [n, d], one view
     b: Tensor, # float [n, d], the other, row by row
@@ -110,13 +110,13 @@ def positive_attraction(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """The numerator of InfoNCE alone: minus the mean cosine of the positive pairs, over tau.
 
-    Our reading of miCSE, Table 4. Errors as `losses.checks.vectors`.
+    Our reading of miCSE, Table 4. Errors as `losses.checks.validated_vectors`.
 
     >>> loss = positive_attraction(encoder(*views_1), encoder(*views_2))"""
     return -F.cosine_similarity(a, b).mean()/temperature
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #15fa8be2
-@vectors("a", "b")
+@validated_vectors("a", "b")
 def contrastive_tension(
     a: Tensor, # float [n, d], of the first encoder; not normalized: lengths count
     b: Tensor, # float [n, d], of the second, row by row
@@ -125,7 +125,7 @@ def contrastive_tension(
     """Binary cross-entropy of the dot products of K + 1 pairs a text, summed over them; the mean over texts.
 
     Carlsson et al. 2021, Eq. 1. Our reading: the paper draws K other sentences for each; here they are the K
-    rows that follow in the batch, which is shuffled anyway. Errors as `losses.checks.vectors`, and ValueError
+    rows that follow in the batch, which is shuffled anyway. Errors as `losses.checks.validated_vectors`, and ValueError
     on more negatives than there are other rows.
 
     >>> loss = contrastive_tension(first(*batch), second(*batch))"""
@@ -140,10 +140,10 @@ def self_contrast(
     a: Tensor, # float [n, d], one view
     b: Tensor, # float [n, d], the other, row by row
 ) -> Tensor: # scalar from -1 to 1; float32, or float64 where an argument is
-    "The mean cosine of the two views of a text, to be made small (SCD). Errors as `losses.checks.vectors`."
+    "The mean cosine of the two views of a text, to be made small (SCD). Errors as `losses.checks.validated_vectors`."
     return -positive_attraction(a, b, 1.)
 
-@vectors("a", "b", at_least=2)
+@validated_vectors("a", "b", at_least=2)
 def decorrelation(
     a: Tensor, # float [n, k], one view, projected
     b: Tensor, # float [n, k], the other, row by row
@@ -153,7 +153,7 @@ def decorrelation(
 
     SCD, Klein and Nabi 2022; Barlow Twins, Eq. 1. Our reading: with the sign of Barlow Twins, which draws the
     diagonal to 1, and without a division by the number of dimensions. A dimension that does not vary over the
-    batch has correlation 0. Errors as `losses.checks.vectors`, and on fewer than 2 rows.
+    batch has correlation 0. Errors as `losses.checks.validated_vectors`, and on fewer than 2 rows.
 
     >>> loss = self_contrast(h_a, h_b) + alpha*decorrelation(projector(h_a), projector(h_b))"""
     first, second = (F.normalize(x - x.mean(0), dim=0) for x in (a, b))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import Rule, one_of
-from .checks import check_floats, is_finite, mean_of_all, rand_of_all
+from .checks import check_floats, is_finite, mean_across_processes, rand_across_processes
 
 VARIANTS = ("paper", "released")
 SAMPLES = 150 # cells drawn in each tile (miCSE, section 3.1)
@@ -127,7 +127,7 @@ def draw_cells(
                          "ask for fewer samples")
     shape = (*joint.shape[:2], samples) if replacement else joint.shape
     device = joint.device if generator is None else generator.device
-    if gathered and replacement and generator is None: chance = rand_of_all(*shape, device=device)
+    if gathered and replacement and generator is None: chance = rand_across_processes(*shape, device=device)
     else: chance = torch.rand(shape, generator=generator, device=device).to(joint.device)
     if not replacement: return chance.masked_fill_(~joint, -1).topk(samples).indices
     until = joint.cumsum(-1, dtype=torch.int32) # how many usable cells end here
@@ -225,7 +225,7 @@ def _mean_information(information: Tensor, joint: Tensor, enough: Tensor, varian
     if variant == "released":
         share = joint.flatten(2).to(information.dtype).mean(-1)
         mean = mean*(share[enough].mean().square() + 1e-6)
-    return mean_of_all(mean, len(joint)) if gathered else mean
+    return mean_across_processes(mean, len(joint)) if gathered else mean
 
 # %% ../../nbs/api/1_losses/05_mutual_information.ipynb #f292672a
 def attention_mutual_information(

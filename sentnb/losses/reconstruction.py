@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import floats, is_finite
+from .checks import validated_floats, is_finite
 
 # %% ../../nbs/api/1_losses/04_reconstruction.ipynb #131c7048
 def normalize_patches(
@@ -44,7 +44,7 @@ def _check_patches(predicted: Tensor, target: Tensor, mask: Tensor|None, normali
     return mask
 
 # %% ../../nbs/api/1_losses/04_reconstruction.ipynb #cdaad2b4
-@floats("predicted", "target")
+@validated_floats("predicted", "target")
 def masked_patch_loss(
     predicted: Tensor, # float [..., k], pixels of each patch; standardised ones where `normalize`
     target: Tensor, # float [..., k], the true pixels in [0, 1]
@@ -74,7 +74,7 @@ def _check_labels(labels: Tensor, logits: Tensor) -> None:
         raise ValueError(f"labels have shape {list(labels.shape)}, logits {list(logits.shape)}: "
                          f"expected one label for each place, {list(logits.shape[:-1])}")
 
-@floats("logits")
+@validated_floats("logits")
 def masked_token_loss(
     logits: Tensor, # float [..., v], a score for each entry of the vocabulary
     labels: Tensor, # int64 [...], the right entry, or -100 where the token was not hidden

@@ -110,6 +110,6 @@ def transfer_tasks(
     world = corpora.Microworld(seed=0) if source == "microworld" else None
     if world: return {name: transfer.microworld_data(world, name, n=most or 1_000) for name in names}
     def some(name, part, rows): # of a rare class enough for ten folds
-        return transfer.draw_rows(rows, most, f"{name}, {part}", least=20*(part == "train"))
+        return transfer.sample_rows(rows, most, f"{name}, {part}", min_per_label=20*(part == "train"))
     return {name: {part: some(name, part, rows) for part, rows in transfer.task_data(name).items()}
             for name in names}

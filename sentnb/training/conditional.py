@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..core import between, checked
-from ..losses.checks import mean_of_all
+from ..losses.checks import mean_across_processes
 from .objectives import Batch, TextObjective
 from .views import Draws, Pairs, View
 
@@ -41,7 +41,7 @@ class ConditionalMasked(TextObjective):
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "The mean over the masked tokens of all processes."
-        return mean_of_all(encoder.conditional_loss(*batch.tensors), (batch.tensors[-1] >= 0).sum())
+        return mean_across_processes(encoder.conditional_loss(*batch.tensors), (batch.tensors[-1] >= 0).sum())
 
     def check_encoder(self, encoder: Any, max_length: int|None=None):
         if not hasattr(encoder, "conditional_batch"):

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from ..core import by_first, one_of, progress
 from ..encoders.base import TextsCut, check_encoder
-from ..losses.checks import looking_later
+from ..losses.checks import defer_finite_checks
 from .stages import Batches, Stage, task_label, task_seed
 from .checkpoint import Progress, minutes_of, plain
 from .gradients import accelerator_for, average_gradients, products_in
@@ -114,7 +114,7 @@ def backward(self: Steps,
         batch = next(self.batches[k]).to(self.encoder.device)
         self.cut.update(batch.cut)
         self.texts += len(batch.texts)
-        later = contextlib.nullcontext() if self.read_every == 1 else looking_later()
+        later = contextlib.nullcontext() if self.read_every == 1 else defer_finite_checks()
         try:
             with self.accelerator.autocast(), later:
                 loss = task.objective.loss(self.encoder, self.states[k], batch)

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from ..core import checked, optional, positive, whole
 from ..encoders import base
 from ..losses.contrastive import info_nce
-from ..losses.distillation import vector_distance
-from ..losses.checks import gather, mean_of_all
+from ..losses.supervised import vector_distance
+from ..losses.checks import gather, mean_across_processes
 from .views import Draws, Pairs, Single, View, check_texts
 
 # %% ../../nbs/api/3_training/02_objectives.ipynb #0e6f6b8a
@@ -289,7 +289,7 @@ class Masked(Objective):
         return Batch(encoder.masked_batch(list(examples), draws, max_length), list(examples))
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
-        return mean_of_all(encoder(*batch.tensors), (batch.tensors[-1] >= 0).sum())
+        return mean_across_processes(encoder(*batch.tensors), (batch.tensors[-1] >= 0).sum())
 
     def check(self, examples: Sequence[Any], batch_size: int): check_texts(examples, self)
 
