@@ -295,7 +295,7 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     with torch.no_grad():
         for tensor in ours.parameters(): tensor.mul_(1.01)
     ours.save_pretrained(tmp_path/"changed")
-    monkeypatch.setattr(others, "data_dir", lambda *names: tmp_path.joinpath(*names))
+    monkeypatch.setattr(external_models, "data_dir", lambda *names: tmp_path.joinpath(*names))
     file = tmp_path/"checkpoints"/"standin"/"difference.safetensors"
     recipes.save_difference(tmp_path/"changed", "all-MiniLM-L6-v2", file)
     base, lower = (recipes.start_text_encoder("standin", base_layers=n) for n in (None, 2))
@@ -314,7 +314,7 @@ def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
     def plan_where(place, bytes):
         needs = [experiments.Needed("a/set", "data", place, bytes=bytes, size=10**10),
                  experiments.Needed("a/model", "model", place, bytes=bytes, size=10**10)]
-        monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
+        monkeypatch.setattr(experiments.plan, "look", lambda **_: needs)
         return experiments.Plan(["a/set"], ["a/model"]).estimates
     before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
     assert (before["ram_gb"], before["disk_gb"], before["download_gb"]) == (34, 50, 20)
@@ -326,7 +326,7 @@ def test_sums_without_a_size_say_at_least(monkeypatch):
     def lower(**unknown):
         needs = [experiments.Needed("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
                  experiments.Needed("a/model", "model", "Hub", bytes=10**9, size=10**9)]
-        monkeypatch.setattr(recipes.plan, "look", lambda **_: needs)
+        monkeypatch.setattr(experiments.plan, "look", lambda **_: needs)
         return experiments.Plan(["a/set"], ["a/model"])
     assert lower().at_least == set() and "at least" not in str(lower())
     assert lower(bytes=None, size=None).at_least == {"ram_gb", "download_gb", "disk_gb"}

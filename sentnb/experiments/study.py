@@ -78,12 +78,13 @@ def _silence() -> None:
     bar.__init__ = functools.partialmethod(bar.__init__, disable=True)
 
 def _prepare(seed: int, settings: Mapping[str, Any], deterministic: bool) -> None:
-    "Seeds, and the threads where the study computes."
+    "Seed the generators and, where the study computes, set the number of threads."
     if "threads" not in settings and "torch" not in sys.modules:   # seed_everything would load it
         random.seed(seed); np.random.seed(seed % 2**32)
         return
     seed_everything(seed, deterministic)
-    if _late: warnings.warn("torch was loaded before sentnb.experiments.study: its threads wait by spinning")
+    if "OMP_WAIT_POLICY" not in os.environ: # `import sentnb` sets it unless torch was imported before
+        warnings.warn("torch was imported before sentnb: its idle threads spin. Import sentnb first")
     if settings.get("threads"): use_threads(settings["threads"])
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #0b7f70dc
