@@ -216,7 +216,7 @@ def wikipedia(folder, name):
 @holds("mteb/tatoeba-bitext-mining")
 def tatoeba(folder, name):
     configs = {}
-    for i, config in enumerate(corpora.declared(name).configs):
+    for i, config in enumerate(corpora.get_dataset(name).configs):
         pairs = world().parallel(LANGUAGES[1 + i % 9], "en", "test", n=4)
         lines = [dict(sentence1=a, sentence2=b, lang=config) for a, b in pairs]
         parquet(folder/config/"test.parquet", lines)

@@ -25,7 +25,7 @@ def peak():
     with open("/proc/self/status") as lines: # not getrusage's: a child begins with that of its parent
         return next(int(line.split()[1])*1024 for line in lines if line.startswith("VmHWM"))
 
-corpora.opened("{SPANS}")
+corpora.open_split("{SPANS}")
 before = peak()
 rows, view = recipes.training_data("papers", ("documents",), clean_of=()).topical
 settings = Stage("topical", rows, steps=1).settings()
@@ -51,7 +51,7 @@ def test_rows_of_the_hub_stay_in_their_file(tmp_path, monkeypatch):
         places = dict(HF_ENDPOINT=hub.address, HF_HOME=str(tmp_path/"home"), HF_HUB_DISABLE_XET="1")
         env = {name: value for name, value in os.environ.items() if name != "SENTNB_HUB"} | places
         def run(code): return subprocess.check_output([sys.executable, "-c", code], env=env, text=True)
-        run(f"from sentnb import corpora; corpora.opened('{SPANS}')") # writes what is then mapped
+        run(f"from sentnb import corpora; corpora.open_split('{SPANS}')") # writes what is then mapped
         count, in_rows, in_list, alike = run(CODE).split()
     assert int(count) == N - 1 and alike == "True"
     letters = 2*N*LETTERS
@@ -60,14 +60,14 @@ def test_rows_of_the_hub_stay_in_their_file(tmp_path, monkeypatch):
 
 def test_a_commit_is_read_once_for_its_fingerprint(tmp_path, monkeypatch):
     asked = []
-    def streamed(*of, **how):
-        asked.append(of)
+    def stream_rows(*args, **options):
+        asked.append(args)
         return iter([dict(sentence1="a", sentence2="b")])
     monkeypatch.delenv("SENTNB_HUB", raising=False)
-    monkeypatch.setattr(fingerprints, "streamed", streamed)
-    monkeypatch.setattr(fingerprints, "commit_of", lambda name, revision: revision or "declared")
+    monkeypatch.setattr(provenance, "stream_rows", stream_rows)
+    monkeypatch.setattr(provenance, "get_commit", lambda name, revision: revision or "declared")
     provenance._at_commit.cache_clear()
-    try: entries = [corpora.provenance(SPANS, revision=revision) for revision in (None, "0"*40, None)]
+    try: entries = [corpora.get_provenance(SPANS, revision=revision) for revision in (None, "0"*40, None)]
     finally: provenance._at_commit.cache_clear()
     assert entries[0] == entries[2] and entries[0]["rows"] == 1 and len(asked) == 2
     assert entries[0]["sha256"] == corpora.rows_sha256([dict(sentence2="b", sentence1="a")])

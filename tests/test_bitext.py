@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from sentnb.corpora import script_code, script_of
+from sentnb.corpora import get_script_code, get_script
 from sentnb.evaluation import bitext, nearest
 
 
@@ -219,4 +219,4 @@ def test_the_declared_scripts_are_those_of_the_test(hub):
              "Greek": "Grek", "Hangul": "Hang", "Hiragana": "Jpan", "Khmer": "Khmr", "Malayalam": "Mlym",
              "Tamil": "Taml", "Telugu": "Telu", "Thai": "Thai"}
     for code, pairs in bitext.tatoeba_data().items():
-        assert script_code(code) == named[script_of([sentence for sentence, _ in pairs])], code
+        assert get_script_code(code) == named[get_script([sentence for sentence, _ in pairs])], code

@@ -10,7 +10,7 @@ from sentnb import corpora
 CODE = """
 import itertools
 from sentnb import corpora
-corpora.opened("allenai/c4")
+corpora.open_split("allenai/c4")
 first = list(itertools.islice(corpora.documents("allenai/c4"), 5))
 assert list(corpora.documents("allenai/c4", n=5)) == first
 print(len(first), len(list(corpora.documents("allenai/c4-de"))))
@@ -33,7 +33,7 @@ def test_pages_are_read_row_by_row(tmp_path):
         counts, absent, offline = done.stdout.splitlines()
         assert counts == "5 10"
         assert "cannot be had from the Hub" in absent and "row by row" in offline
-        commit = corpora.declared("allenai/c4").revision
+        commit = corpora.get_dataset("allenai/c4").revision
         assert {revision for _, _, revision in hub.asked} == {commit, "0"*40}
     fetched = [file for file in (tmp_path/"home").rglob("*") if file.is_file()]
     assert all(file.stat().st_size < 2_000 for file in fetched)

@@ -37,7 +37,7 @@ def test_declarations_are_complete_and_honest():
         assert d.splits and all(d.splits.values()), name
         assert (d.hub_id is None) == (d.revision is None), name # what is on the Hub is pinned
         assert d.hub_id is None or d.original is None, f"{name} has two places"
-        for config in d.configs: assert d.columns_of(config), (name, config)
+        for config in d.configs: assert d.get_columns(config), (name, config)
     needed = """
         mteb/sts12-sts mteb/stsb_multi_mt sick2014/sick nli/snli nli/entailment_pairs_en nli/triplets_en
         nli/mnli_taxinli nli/xnli nli/triplets_xnli parallel/stsb parallel/multi30k parallel/ntrex128
@@ -70,7 +70,7 @@ def test_import_is_light():
 # Roles
 
 def test_sets_come_in_the_order_that_numbers_were_made_with():
-    def names(*role, **options): return [d.name.split("/")[1] for d in corpora.with_role(*role, **options)]
+    def names(*role, **options): return [d.name.split("/")[1] for d in corpora.datasets_with_role(*role, **options)]
     public = dict(sentences=["wikipedia_en_sentences"], documents=["wikipedia_en_2015"],
                   english=["entailment_pairs_en", "multi30k_captions"], triples=["triplets_en"],
                   parallel=["stsb", "ntrex128", "multi30k", "xnli", "paws-x"])
@@ -83,7 +83,7 @@ def test_sets_come_in_the_order_that_numbers_were_made_with():
     assert " ".join(corpora.TESTS) == (
         "STS12 STS13 STS14 STS15 STS16 STS-B SICK MR CR SUBJ MPQA SST2 SST5 TREC MRPC Tatoeba BUCC XQuAD "
         "Cranfield XNLI PAWS-X Multi30K")
-    assert " ".join(corpora.SOURCES) == (
+    assert " ".join(corpora.TEXT_SOURCES) == (
         "wikipedia wikipedia_sentences wikinews ntrex stsb xnli paws-x multi30k captions ocnli")
 
 
@@ -99,44 +99,44 @@ def own():
 
 def test_a_declaration_with_roles_is_all_that_a_set_needs(own, mirror):
     own("me/talks", columns=("english", "suomi", "talk"), splits=("train", "test"),
-        train=corpora.Trained("english", ("english", "suomi"), "talks", without=dict(talk=("dull",))),
-        parallel=corpora.Parallel("mine", dict(en=("english",), fi=("suomi",))),
-        test=(corpora.Tested("Talks", ("english",)),),
-        pretraining=corpora.Source("mine", dict(fi=("suomi",)), english=("english",), document="talk"))
+        train=corpora.TrainRole("english", ("english", "suomi"), "talks", without=dict(talk=("dull",))),
+        parallel=corpora.ParallelRole("mine", dict(en=("english",), fi=("suomi",))),
+        test=(corpora.TestRole("Talks", ("english",)),),
+        pretraining=corpora.PretrainingRole("mine", dict(fi=("suomi",)), english=("english",), document="talk"))
     columns = ("english", "suomi", "talk")
     rows = (("Hello.", "Hei.", "one"), ("Thanks.", "Kiitos.", "dull"), ("Good night!", "Hyvää yötä!", "one"))
     mirror("me/talks", [dict(zip(columns, row)) for row in rows], split="train")
-    assert [d.name for d in corpora.with_role("english")][-1] == "me/talks"
-    assert corpora.examples_of("me/talks") == [("Hello.", "Hei."), ("Good night!", "Hyvää yötä!")]
+    assert [d.name for d in corpora.datasets_with_role("english")][-1] == "me/talks"
+    assert corpora.load_examples("me/talks") == [("Hello.", "Hei."), ("Good night!", "Hyvää yötä!")]
     assert corpora.parallel_pairs("fi", "en", "mine")[1] == ("Kiitos.", "Thanks.")
     mirror("me/talks", [dict(english="Good evening.", suomi="Hyvää iltaa.", talk="one")])
     assert corpora.test_sentences(["Talks"]) == {"goodevening": "Talks"}
     assert list(corpora.TESTS)[-1] == "Talks"
-    assert corpora.SOURCES["mine"].dataset == "me/talks" and corpora.SOURCES["mine"].licence == "CC0"
-    assert corpora.sources_of("fi") == [("mine", "fi")]
+    assert corpora.TEXT_SOURCES["mine"].dataset == "me/talks" and corpora.TEXT_SOURCES["mine"].licence == "CC0"
+    assert corpora.text_sources("fi") == [("mine", "fi")]
 
 
 BOTH = dict(en=("a",), de=("b",)) # languages
 
 
 @pytest.mark.parametrize("roles, said", [
-    (dict(train=corpora.Trained("english", ("a", "c"))), "Trained reads column c; expected some of a, b"),
-    (dict(train=corpora.Trained("english", ("a", "b"), split="dev")), "split='dev', expected one of train"),
-    (dict(parallel=corpora.Parallel("x", BOTH, by_config=True)), "config='en', expected one of"),
-    (dict(parallel=corpora.Parallel("x", BOTH, codes=dict(de="de"), marked="l")), "Parallel reads column l"),
-    (dict(test=(corpora.Tested("X", ("a",)),)), "split='test', expected one of train"),
-    (dict(pretraining=corpora.Source("x", dict(de=("a",)), document="page")), "Source reads column page"),
-    (dict(scored=corpora.Scored("X")), "Scored reads column sentence1, sentence2, score"),
+    (dict(train=corpora.TrainRole("english", ("a", "c"))), "TrainRole reads column c; expected some of a, b"),
+    (dict(train=corpora.TrainRole("english", ("a", "b"), split="dev")), "split='dev', expected one of train"),
+    (dict(parallel=corpora.ParallelRole("x", BOTH, by_config=True)), "config='en', expected one of"),
+    (dict(parallel=corpora.ParallelRole("x", BOTH, codes=dict(de="de"), marked="l")), "ParallelRole reads column l"),
+    (dict(test=(corpora.TestRole("X", ("a",)),)), "split='test', expected one of train"),
+    (dict(pretraining=corpora.PretrainingRole("x", dict(de=("a",)), document="page")), "PretrainingRole reads column page"),
+    (dict(scored=corpora.ScoredRole("X")), "ScoredRole reads column sentence1, sentence2, score"),
     (dict(revision="main"), "revision='main': expected a commit")])
 def test_a_role_reads_what_the_set_has(own, roles, said):
     with pytest.raises(ValueError, match=said): own("me/x", columns=("a", "b"), **roles)
 
 
 @pytest.mark.parametrize("call, said", [
-    (lambda: corpora.with_role("train"), "role='train': expected one of sentences, documents"),
-    (lambda: corpora.with_role("english", collection="mine"), "collection='mine': expected one of public"),
-    (lambda: corpora.Trained("pairs", ("a",)), "kind='pairs': expected one of sentences"),
-    (lambda: corpora.examples_of("senteval/mr"), "senteval/mr is not declared to be trained on")])
+    (lambda: corpora.datasets_with_role("train"), "role='train': expected one of sentences, documents"),
+    (lambda: corpora.datasets_with_role("english", collection="mine"), "collection='mine': expected one of public"),
+    (lambda: corpora.TrainRole("pairs", ("a",)), "kind='pairs': expected one of sentences"),
+    (lambda: corpora.load_examples("senteval/mr"), "senteval/mr is not declared to be trained on")])
 def test_wrong_roles_are_named(call, said):
     with pytest.raises(ValueError, match=said): call()
 
@@ -146,8 +146,8 @@ def test_examples_are_what_the_views_of_the_set_give(mirror):
     mirror("nli/entailment_pairs_en", entailed, "train")
     captions = {f"{l}{i}": f"caption {i}" for l in ("en", "de") for i in range(1, 6)}
     mirror("paraphrase/multi30k_captions", [dict(image=str(i), **captions) for i in range(3)], "train")
-    assert corpora.examples_of("nli/entailment_pairs_en") == corpora.nli_pairs() == [("a", "b")]
-    assert corpora.examples_of("paraphrase/multi30k_captions", seed=3) == corpora.caption_pairs(seed=3)
+    assert corpora.load_examples("nli/entailment_pairs_en") == corpora.nli_pairs() == [("a", "b")]
+    assert corpora.load_examples("paraphrase/multi30k_captions", seed=3) == corpora.caption_pairs(seed=3)
 
 
 # Loading
@@ -183,7 +183,7 @@ def test_a_copy_that_was_cut_short_is_not_read(mirror, path):
     (folder/"default-train.parquet").rename(folder/"data"/"train-00000-of-00003.parquet")
     head = dict(configs=[dict(config_name="default", data_files=[dict(split="train", path=path)])])
     (folder/"README.md").write_text(f"---\n{json.dumps(head)}\n---\n" if path else "# A copy\n")
-    for read in (corpora.load, corpora.opened, lambda name: corpora.mapped(name, ["sentence1"])):
+    for read in (corpora.load, corpora.open_split, lambda name: corpora.map_split(name, ["sentence1"])):
         with pytest.raises(FileNotFoundError, match="lacks data/train-00001-of-00003.*00002-of") as error:
             read(name)
         assert "\n" not in str(error.value)
@@ -196,7 +196,7 @@ def test_a_copy_that_was_cut_short_is_not_read(mirror, path):
 def test_an_empty_folder_is_no_mirror(mirror, monkeypatch):
     name = "mteb/stsb_multi_mt"
     (mirror.root/name).mkdir(parents=True)
-    assert corpora.where(name)["place"] != "mirror"
+    assert corpora.locate(name)["place"] != "mirror"
     hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b", similarity_score=1.)])
     assert len(corpora.load(name, "nl", "test")) == len(hub.asked) == 1
 
@@ -278,7 +278,7 @@ def test_labels_of_a_copied_file_become_names(mirror):
     datasets.Dataset.from_list(rows, features=features).to_parquet(folder/"de-train.parquet")
     labelled = [(row["hypothesis"], row["label"]) for row in corpora.load("facebook/xnli", "de")]
     assert labelled == [("0", "entailment"), ("2", "contradiction")]
-    assert list(corpora.mapped("facebook/xnli", ["hypothesis"], "de")) == ["0", "2"]
+    assert list(corpora.map_split("facebook/xnli", ["hypothesis"], "de")) == ["0", "2"]
 
 
 def test_documents_of_the_hub_are_read_in_batches(monkeypatch):
@@ -299,7 +299,7 @@ def test_unpinned_sets_refuse_the_hub(monkeypatch):
     hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b")])
     name = "gowitheflow/wiki-span"
     monkeypatch.setitem(corpora.DATASETS, name, dataclasses.replace(corpora.DATASETS[name], revision=None))
-    assert corpora.where(name)["place"] == "nowhere"
+    assert corpora.locate(name)["place"] == "nowhere"
     with pytest.raises(FileNotFoundError, match="unpinned: give revision="): corpora.load(name)
     assert not hub.asked
     assert len(corpora.load(name, revision="f" * 40)) == 1
@@ -325,7 +325,7 @@ def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     def completed(digits):
         locations._from_history.cache_clear()
-        return corpora.hub_commit("org/name", digits)
+        return corpora.complete_commit("org/name", digits)
     assert completed("5501d08") == Repository.whole[0] and completed("bbbbbbb") == "b" * 40
     assert completed("c" * 40) == "c" * 40
     with pytest.raises(FileNotFoundError, match="has no commit ddddddd"): completed("ddddddd")
@@ -357,9 +357,9 @@ def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
     assert corpora.load(name, split="dev") == corpora.load(name, split="dev") == [row]
     assert len(asked) == 2
     assert asked[1].startswith("https://raw.githubusercontent.com/brmson/dataset-sts/e1d3375f")
-    assert corpora.where(name)["place"] == "cache"
+    assert corpora.locate(name)["place"] == "cache"
     assert corpora.sts_pairs("SICK-R", split="dev") == (["A boy runs"], ["Nobody runs"], [3.6])
-    entry = corpora.provenance(name, split="dev")
+    entry = corpora.get_provenance(name, split="dev")
     assert entry["source"] == "public files" and entry["revision"] == original.commits
 
 
@@ -369,10 +369,10 @@ def test_only_what_entails_is_trained_on(mirror):
         return [dict(sentence1="A.", sentence2=f"B {i}.", label=label) for i, label in enumerate(labels)]
     name = "gowitheflow/allnli-sup"
     mirror(name, rows("entailment", "neutral", "Entailment", "contradiction", "-", None), split="train")
-    assert corpora.examples_of(name) == [("A.", "B 0."), ("A.", "B 2.")]
+    assert corpora.load_examples(name) == [("A.", "B 0."), ("A.", "B 2.")]
     mirror(name, rows("entailment", "1"), split="train")
     with pytest.raises(ValueError, match="label='1': expected one of entailment, neutral"):
-        corpora.examples_of(name)
+        corpora.load_examples(name)
 
 
 @pytest.mark.parametrize("env", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}],
@@ -421,8 +421,8 @@ def test_without_a_network_the_cache_does(tmp_path):
             names = "mteb/sts12-sts", "princeton-nlp/datasets-for-simcse", "mteb/stsb_multi_mt"
             for name in names[:2]: corpora.load(name)
             corpora.load(names[2], "de")
-            for name in names: print(corpora.where(name)["place"])
-            print(corpora.where(names[2], configs=["de"])["place"])"""
+            for name in names: print(corpora.locate(name)["place"])
+            print(corpora.locate(names[2], configs=["de"])["place"])"""
         assert read(hub.address, first) == ["cache", "cache", "Hub", "cache"], "in its own layout"
     held, absent, seconds = read("http://127.0.0.1:9")
     assert held == "40" and float(seconds) < 20
@@ -435,14 +435,14 @@ def test_what_is_in_the_cache_in_part_is_still_to_be_downloaded(monkeypatch, tmp
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
     name = "gowitheflow/wiki-span"
-    size, commit = corpora.declared(name).size, corpora.declared(name).revision
+    size, commit = corpora.get_dataset(name).size, corpora.get_dataset(name).revision
     snapshot = tmp_path/"datasets--gowitheflow--wiki-span"/"snapshots"/commit
     snapshot.mkdir(parents=True)
     (snapshot/"README.md").touch()
     part = tmp_path/"gowitheflow___wiki-span"/"default"/"0.0.0"/f"{commit}.incomplete"
     part.mkdir(parents=True)
     (part/"dataset_info.json").touch()
-    def said(): return [corpora.where(name)[key] for key in ("place", "bytes", "size")]
+    def said(): return [corpora.locate(name)[key] for key in ("place", "bytes", "size")]
     assert said() == ["Hub", size, size]
     part.rename(part.with_name(commit))
     assert said() == ["cache", 0, size]
@@ -455,16 +455,16 @@ def test_what_is_in_the_cache_in_part_is_still_to_be_downloaded(monkeypatch, tmp
 def test_fingerprints_see_content_and_order_only(mirror):
     rows = [dict(sentence1=f"s{i}", sentence2="t", score=float(i)) for i in range(9)]
     mirror("mteb/sts16-sts", rows)
-    first = corpora.fingerprint("mteb/sts16-sts", split="test")
+    first = corpora.dataset_sha256("mteb/sts16-sts", split="test")
     mirror("mteb/sts16-sts", [dict(reversed(row.items())) for row in rows])
-    assert corpora.fingerprint("mteb/sts16-sts", split="test") == first
+    assert corpora.dataset_sha256("mteb/sts16-sts", split="test") == first
     mirror("mteb/sts16-sts", rows[::-1])
-    assert corpora.fingerprint("mteb/sts16-sts", split="test") != first
+    assert corpora.dataset_sha256("mteb/sts16-sts", split="test") != first
     mirror("mteb/sts16-sts", rows[:-1])
-    assert corpora.fingerprint("mteb/sts16-sts", split="test") != first
+    assert corpora.dataset_sha256("mteb/sts16-sts", split="test") != first
     pictures = [corpora.rows_sha256([{"image": {"bytes": content}}]) for content in (b"1", b"2")]
     assert pictures[0] != pictures[1]
-    read = corpora.provenance("mteb/sts16-sts", split="test")
+    read = corpora.get_provenance("mteb/sts16-sts", split="test")
     assert read["source"] == "mirror" and read["rows"] == 8 and read["revision"] is None and json.dumps(read)
 
 
@@ -545,7 +545,7 @@ def test_the_mirror_holds_what_is_declared(name):
     for config in (d.configs[0], d.configs[-1]):
         for split in d.splits[config]:
             rows = corpora.load(name, config, split)
-            assert rows and set(d.columns_of(config)) <= set(rows[0]), (config, split)
+            assert rows and set(d.get_columns(config)) <= set(rows[0]), (config, split)
 
 
 @real
@@ -604,12 +604,12 @@ def test_translations_of_whole_configurations():
 @real
 def test_the_data_are_those_of_the_committed_runs(root):
     run = json.loads((root/"figures/21_sentnb_small/small/run.json").read_text())["data"]
-    examples = [(d.name, d.train.split) for kind in ("english", "triples") for d in corpora.with_role(kind)]
-    whole = [d for d in corpora.with_role("parallel", "de") if not d.parallel.by_config]
+    examples = [(d.name, d.train.split) for kind in ("english", "triples") for d in corpora.datasets_with_role(kind)]
+    whole = [d for d in corpora.datasets_with_role("parallel", "de") if not d.parallel.by_config]
     translations = [(d.name, d.parallel.split) for d in whole]
     assert len(examples) == len(translations) == 3
     for name, split in examples + translations:
-        read = corpora.provenance(name, split=split)
+        read = corpora.get_provenance(name, split=split)
         assert (read["sha256"], read["rows"]) == (run[name]["fingerprint"], run[name]["rows"]), name
 
 
@@ -617,11 +617,11 @@ def test_the_data_are_those_of_the_committed_runs(root):
 def test_what_is_cleaned_has_the_names_of_the_committed_runs(root):
     "The names under which the cache keeps it, of the very same data."
     run = json.loads((root/"figures/20_pretrain/small/run.json").read_text())["data"]
-    tests = [[name, list(part.columns), part.passages, corpora.identity(*part[:3])]
+    tests = [[name, list(part.columns), part.passages, corpora.dataset_identity(*part[:3])]
              for name, parts in corpora.test_parts().items() for part in parts]
     if unicodedata.unidata_version != "14.0.0": pytest.skip("the runs are of Unicode 14")
-    for name, language in corpora.sources_of("en"):
-        row = run[f"{corpora.SOURCES[name].dataset} {language}"]
+    for name, language in corpora.text_sources("en"):
+        row = run[f"{corpora.TEXT_SOURCES[name].dataset} {language}"]
         assert pretraining._key(name, language, tests) == row["fingerprint"], name
 
 

@@ -36,7 +36,7 @@ def test_a_block_is_cut_into_the_pieces_that_it_was_joined_from(text):
     sentences = corpora.split_sentences(text)
     joined = module.join_sentences(sentences)
     assert letters(joined) == letters(text)
-    assert corpora.pieces(joined) == [piece for s in sentences for piece in corpora.pieces(s)]
+    assert corpora.split_fragments(joined) == [piece for s in sentences for piece in corpora.split_fragments(s)]
     assert module.join_sentences(sentences[:1]) == "".join(sentences[:1])
 
 
@@ -91,33 +91,33 @@ def test_what_stands_side_by_side_after_a_removal_is_looked_at_again():
 @example(["A 他说。 ； ； ..."], 1)
 @quick
 def test_blocks_hold_every_letter_in_order_and_keep_their_size(texts, words):
-    made = list(corpora.blocks(texts, words))
+    made = list(corpora.pack_blocks(texts, words))
     assert letters("".join(made)) == letters("".join(texts)) and all(block.strip() for block in made)
     # marks that stand alone are no words beside Han, and where a cut leaves no Han they are: not counted here
     def spoken(text): return corpora.count_words(f"一一 {text}") - 1
     assert max(map(spoken, made), default=0) <= 1.75*words + 1
     # no block holds two documents
     cut = map(corpora.split_sentences, texts)
-    assert made == [block for sentences in cut for block in corpora.blocks([sentences], words)]
+    assert made == [block for sentences in cut for block in corpora.pack_blocks([sentences], words)]
 
 
 def test_blocks_end_where_sentences_end():
     text = " ".join(f"This is sentence {i} of a long text that goes on." for i in range(200))
-    made = list(corpora.blocks([text], 45))
+    made = list(corpora.pack_blocks([text], 45))
     assert " ".join(made) == text and all(block.endswith("on.") for block in made)
     assert {corpora.count_words(block) for block in made[:-1]} <= {40, 44, 45, 50} and len(made) > 40
     endless = " ".join(["word"]*1000)
-    assert {len(part.split()) for part in corpora.blocks([endless], 45)} <= {43, 44} # 23 equal parts
-    assert "".join(corpora.blocks(["走"*1000], 45)) == "走"*1000
-    assert max(map(len, corpora.blocks(["走"*1000], 45))) <= 90
+    assert {len(part.split()) for part in corpora.pack_blocks([endless], 45)} <= {43, 44} # 23 equal parts
+    assert "".join(corpora.pack_blocks(["走"*1000], 45)) == "走"*1000
+    assert max(map(len, corpora.pack_blocks(["走"*1000], 45))) <= 90
     for wrong in (0, -3):
-        with pytest.raises(ValueError, match="1 or more"): list(corpora.blocks(["A"], wrong))
+        with pytest.raises(ValueError, match="1 or more"): list(corpora.pack_blocks(["A"], wrong))
 
 
 def test_a_cut_lays_no_test_sentence_bare():
     text = "He left! despite this it went on and on and then stopped"
-    assert list(corpora.blocks([text], 4))[0] == "He left! despite this"
-    assert list(corpora.blocks([text], 4, {"despitethis"})) == list(corpora.blocks([text], 4))[1:]
+    assert list(corpora.pack_blocks([text], 4))[0] == "He left! despite this"
+    assert list(corpora.pack_blocks([text], 4, {"despitethis"})) == list(corpora.pack_blocks([text], 4))[1:]
 
 
 @pytest.mark.parametrize("text, n", [("", 0), ("one  two\nthree", 3), ("一二三四", 2), ("一二三", 2),
@@ -331,15 +331,15 @@ def test_the_microworld_gives_texts_of_the_same_shape():
     train, dev = (corpora.microworld_texts(split=split, **ask) for split in ("train", "validation"))
     assert train == corpora.microworld_texts(**ask) != corpora.microworld_texts(seed=1, **ask)
     assert len(train) > 60 and max(map(corpora.count_words, train)) <= 35
-    assert not set(corpora.pieces("\n".join(train))) & set(corpora.pieces("\n".join(dev)))
+    assert not set(corpora.split_fragments("\n".join(train))) & set(corpora.split_fragments("\n".join(dev)))
     assert corpora.microworld_texts(languages="de", n=2) == corpora.microworld_texts(languages=["de"], n=2)
 
 
 # Declarations and real data
 
 def test_every_source_and_test_is_declared():
-    for name, source in corpora.SOURCES.items():
-        d = corpora.declared(source.dataset)
+    for name, source in corpora.TEXT_SOURCES.items():
+        d = corpora.get_dataset(source.dataset)
         for language, columns in source.columns.items():
             config, _ = d.resolve(source.config(language), source.splits[0])
             wanted = {*columns, *source.english, *([source.document] if source.document else [])}
@@ -348,14 +348,14 @@ def test_every_source_and_test_is_declared():
                 d.resolve(config, split)
     parts = [part for parts in corpora.TESTS.values() for part in parts]
     for part in parts:
-        config, split = corpora.declared(part.name).resolve(part.config, part.split)
-        assert set(part.columns) <= set(corpora.declared(part.name).columns_of(config))
-    assert set(corpora.LANGUAGES) == {language for _, language in corpora.sources_of(corpora.LANGUAGES)}
+        config, split = corpora.get_dataset(part.name).resolve(part.config, part.split)
+        assert set(part.columns) <= set(corpora.get_dataset(part.name).columns_of(config))
+    assert set(corpora.LANGUAGES) == {language for _, language in corpora.text_sources(corpora.LANGUAGES)}
 
 
 def test_nothing_is_trained_on_that_is_tested():
     tested = {(part.name, part.config, part.split) for parts in corpora.TESTS.values() for part in parts}
-    trained = {(source.dataset, source.config(language), split) for source in corpora.SOURCES.values()
+    trained = {(source.dataset, source.config(language), split) for source in corpora.TEXT_SOURCES.values()
                for language in source.columns for split in source.splits}
     assert len(trained) > 15 and not tested & trained
     for d in corpora.DATASETS.values():
@@ -409,5 +409,5 @@ def test_wikipedia_is_cleaned_of_what_tests_took_from_it():
     for _, text in zip(range(1500), corpora.documents()):
         sentences, reasons = corpora.remove_banned(corpora.split_sentences(text), banned)
         removed += len(reasons)
-        kept += corpora.blocks([sentences], banned=banned)
+        kept += corpora.pack_blocks([sentences], banned=banned)
     assert removed > 10 and corpora.check_clean(kept, banned=banned)["texts"] > 20_000

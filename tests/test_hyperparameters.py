@@ -162,7 +162,7 @@ USED = {
     ("nonling", "audio shape"): [(AUDIO, "bands", 128)],   # of frames as many as the sounds in its place have
     ("nonling", "audio augmentation"): "two draws of dropout: PictureSupCon(views='dropout')",
     ("nonling", "pooling"): "[CLS], as 09 and 10 read their bases",
-    ("nonling", "CIFAR images"): "drawn larger by corpora.image_set, as all",
+    ("nonling", "CIFAR images"): "drawn larger by corpora.load_images, as all",
     ("nonling", "hardware"): "of the authors", ("nonling", "software"): "of the authors",
     ("nonling", "language models"): "one multilingual BERT: no commit of these is declared",
     ("nonling", "language training data"): "as many, of translated talks: language_sentences of 09",

@@ -17,8 +17,8 @@ from tiny_text import tiny_roberta
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import TEXTS, finish, kept, quick, same, start, tiny, tiny_text, train_and_keep
 
-from sentnb.corpora import Microworld, image_set
-from sentnb.corpora.images_and_sounds import decoded, noise_images, shuffled_labels
+from sentnb.corpora import Microworld, load_images
+from sentnb.corpora.images_and_sounds import decode_image, noise_images, shuffle_labels
 from sentnb.corpora.microworld.images_and_sounds import Images
 from sentnb.encoders import TextEncoder
 from sentnb.encoders.multimodal import PatchInput, embed_pictures
@@ -305,14 +305,14 @@ def encoded(pixels, kind="PNG"):
 
 def test_a_picture_is_decoded_to_its_middle_square():
     wide = RNG.integers(0, 256, (16, 25, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(decoded(encoded(wide), 16), wide[:, 4:20])
+    np.testing.assert_array_equal(decode_image(encoded(wide), 16), wide[:, 4:20])
     tall = wide.transpose(1, 0, 2)
-    np.testing.assert_array_equal(decoded(encoded(tall), 16), tall[4:20])
+    np.testing.assert_array_equal(decode_image(encoded(tall), 16), tall[4:20])
     grey = wide[:, :16, 0]
-    np.testing.assert_array_equal(decoded(encoded(grey), 16), np.stack([grey]*3, 2))
+    np.testing.assert_array_equal(decode_image(encoded(grey), 16), np.stack([grey]*3, 2))
     # halved: within a grey step of the mean of each four, weighted as a triangle does
     smooth = np.tile(np.arange(0, 256, 8, dtype=np.uint8)[:, None, None], (1, 32, 3))
-    np.testing.assert_allclose(decoded(encoded(smooth), 16)[1:-1, :, 0].astype(int),
+    np.testing.assert_allclose(decode_image(encoded(smooth), 16)[1:-1, :, 0].astype(int),
                                np.tile(np.arange(0, 256, 16)[1:-1, None] + 4, (1, 16)), atol=1)
 
 
@@ -329,11 +329,11 @@ def mirror(tmp_path, monkeypatch):
 
 
 def test_a_set_is_read_the_same_each_time(mirror):
-    whole = image_set("nonling/caltech60", size=16)
+    whole = load_images("nonling/caltech60", size=16)
     np.testing.assert_array_equal(whole.pixels, PIXELS)
     assert whole.labels.tolist() == [i % 3 for i in range(24)]
     assert whole.names == ("class 0", "class 1", "class 2")
-    some, again = (image_set("nonling/caltech60", size=16, n=10) for _ in range(2))
+    some, again = (load_images("nonling/caltech60", size=16, n=10) for _ in range(2))
     np.testing.assert_array_equal(some.pixels, again.pixels)
     places = [next(i for i in range(24) if (PIXELS[i] == picture).all()) for picture in some.pixels]
     assert len(set(places)) == 10 and places != sorted(places)   # drawn, not the first
@@ -342,7 +342,7 @@ def test_a_set_is_read_the_same_each_time(mirror):
 
 def test_controls_are_drawn_by_their_seed():
     images = Images(PIXELS, LABELS, tuple("abcde"))
-    for control, part in ((shuffled_labels, "labels"), (noise_images, "pixels")):
+    for control, part in ((shuffle_labels, "labels"), (noise_images, "pixels")):
         first, again, other = (digest(getattr(control(images, seed), part)) for seed in (0, 0, 1))
         assert first == again and len({first, other, digest(getattr(images, part))}) == 3
         unchanged = "pixels" if part == "labels" else "labels"

@@ -33,7 +33,7 @@ def read_by(folder): return json.loads((folder/"run.json").read_text(encoding="u
 @pytest.mark.parametrize("name", ["13_lensing", "14_mining"])
 def test_files_take_the_place_of_the_hub(name, at_paper, hub, files): # noqa: F811
     hub.asked.clear()
-    replaced = {declared.hub_id for declared in corpora.with_role("parallel", collection="papers")}
+    replaced = {declared.hub_id for declared in corpora.datasets_with_role("parallel", collection="papers")}
     assert replaced
     given = files if name == "13_lensing" else dict(opus=files["opus"])
     data = read_by(at_paper(ROOT/"nbs"/f"{name}.ipynb", **given))

@@ -148,7 +148,7 @@ def test_the_papers_own(monkeypatch):
     def examples_of(name, seed=0, revision=None):
         asked.append((name, revision))
         return corpora.Rows((f"{name} {i}.", f"other {i}.") for i in range(3))
-    monkeypatch.setattr(corpora, "examples_of", examples_of)
+    monkeypatch.setattr(corpora, "load_examples", examples_of)
     monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=3))
     monkeypatch.setattr(corpora, "parallel_pairs", lambda source, target, name, revision: [(name, target)])
@@ -199,7 +199,7 @@ def test_what_cannot_be_had(wrong, message):
 
 def test_rows_without_a_text_are_dropped_and_counted(monkeypatch):
     "As published csv files hold them: by training data, with tests to be kept out and without."
-    monkeypatch.setattr(corpora, "examples_of", lambda *_, **__: [("a", "b"), (None, "b"), ("a", None)])
+    monkeypatch.setattr(corpora, "load_examples", lambda *_, **__: [("a", "b"), (None, "b"), ("a", None)])
     monkeypatch.setattr(corpora, "provenance", lambda *_: dict(revision=None, sha256="0", rows=3))
     data = recipes.training_data("papers", ("english", "mixed"), clean_of=())
     assert data.pairs == data.mixed == recipes.hub_nli_pairs() == [("a", "b")]

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from test_multimodal import digest
 from training_runs import TEXTS, finish, same, start, tiny_text, train_and_keep
 
-from sentnb.corpora import Microworld, sound_set
-from sentnb.corpora.images_and_sounds import noise_images, shuffled_labels
+from sentnb.corpora import Microworld, load_sounds
+from sentnb.corpora.images_and_sounds import noise_images, shuffle_labels
 from sentnb.corpora.microworld import Images
-from sentnb.corpora.images_and_sounds import decoded_sound
+from sentnb.corpora.images_and_sounds import decode_sound
 from sentnb.encoders import log_mel, standardised, whole_patches
 from sentnb.encoders.multimodal import embed_pictures
 from sentnb.encoders.multimodal import mel_filters
@@ -113,16 +113,16 @@ def sine(rate, pitch=300, seconds=.5): return .5*np.sin(2*np.pi*pitch*np.arange(
 @pytest.mark.parametrize("kind, subtype, near", [("WAV", "PCM_16", 1e-4), ("FLAC", "PCM_16", 1e-4),
                                                  ("WAV", "FLOAT", 1e-7), ("OGG", "VORBIS", .05)])
 def test_kinds_of_files(kind, subtype, near):
-    wave, rate = decoded_sound(file_of(sine(8_000), 8_000, kind, subtype))
+    wave, rate = decode_sound(file_of(sine(8_000), 8_000, kind, subtype))
     assert rate == 8_000 and wave.dtype == np.float32
     np.testing.assert_allclose(wave[200:3_800], sine(8_000)[200:3_800], atol=near)
 
 
 def test_channels_and_rates():
-    both, _ = decoded_sound(file_of(np.stack([sine(8_000), sine(8_000, 900)], 1), 8_000))
+    both, _ = decode_sound(file_of(np.stack([sine(8_000), sine(8_000, 900)], 1), 8_000))
     np.testing.assert_allclose(both, (sine(8_000) + sine(8_000, 900))/2, atol=1e-4)
     for wanted in (16_000, 6_000):
-        wave, rate = decoded_sound(file_of(sine(8_000), 8_000), wanted)
+        wave, rate = decode_sound(file_of(sine(8_000), 8_000), wanted)
         assert rate == wanted
         np.testing.assert_allclose(wave[200:-200], sine(wanted)[200:-200], atol=.01)
 
@@ -147,7 +147,7 @@ def mirror(tmp_path, monkeypatch):
 
 
 def test_a_set_is_cut_and_ends_in_silence(mirror):
-    sounds = sound_set("nonling/esc10", seconds=.1)
+    sounds = load_sounds("nonling/esc10", seconds=.1)
     assert sounds.waves.shape == (7, 800) and sounds.rate == 8_000
     for wave, kept in zip(WAVES, sounds.waves):
         np.testing.assert_array_equal(kept[:len(wave)], wave[:800])
@@ -156,16 +156,16 @@ def test_a_set_is_cut_and_ends_in_silence(mirror):
     np.testing.assert_allclose(sounds.waves[6][50:], sine(8_000)[50:800], atol=.01)
     assert sounds.labels.tolist() == [0, 1, 0, 1, 0, 1, 2]
     assert sounds.names == ("class 0", "class 1", "a tone")
-    some, again = (sound_set("nonling/esc10", seconds=.1, n=4) for _ in range(2))
+    some, again = (load_sounds("nonling/esc10", seconds=.1, n=4) for _ in range(2))
     np.testing.assert_array_equal(some.waves, again.waves)
-    assert len(some.waves) == 4 and sound_set("nonling/esc10", rate=4_000).waves.shape == (7, 4_000)
+    assert len(some.waves) == 4 and load_sounds("nonling/esc10", rate=4_000).waves.shape == (7, 4_000)
 
 
 def test_classes_of_digits(mirror):
-    assert sound_set("nonling/fsdd").names == tuple(str(10*i) for i in range(6))
-    assert sound_set("nonling/fsdd", label="speaker").labels.tolist() == [0, 1, 0, 1, 0, 1]
-    with pytest.raises(ValueError, match="expected audio and fold"): sound_set("nonling/fsdd", label="fold")
-    with pytest.raises(ValueError, match="seconds=0"): sound_set("nonling/fsdd", seconds=0)
+    assert load_sounds("nonling/fsdd").names == tuple(str(10*i) for i in range(6))
+    assert load_sounds("nonling/fsdd", label="speaker").labels.tolist() == [0, 1, 0, 1, 0, 1]
+    with pytest.raises(ValueError, match="expected audio and fold"): load_sounds("nonling/fsdd", label="fold")
+    with pytest.raises(ValueError, match="seconds=0"): load_sounds("nonling/fsdd", seconds=0)
 
 
 # --- the microworld, and the controls ---
@@ -201,7 +201,7 @@ def test_a_class_can_be_heard():
 
 def test_controls_of_spectrograms():
     cells = Images(RNG.normal(size=(12, 24, 48, 1)).astype(np.float32), np.arange(12) % 4, tuple("abcd"))
-    noise, other = noise_images(cells), shuffled_labels(cells)
+    noise, other = noise_images(cells), shuffle_labels(cells)
     assert noise.pixels.shape == cells.pixels.shape and noise.pixels.dtype == np.float32
     assert set(noise.pixels.ravel()) <= set(cells.pixels.ravel()) and (noise.pixels != cells.pixels).any()
     assert sorted(other.labels) == sorted(cells.labels) and other.pixels is cells.pixels

@@ -8,37 +8,37 @@ __all__ = []
 # %% ../../nbs/api/1_corpora/00_corpora.ipynb #0056aa96
 from ..core import FAMILIES, LANGUAGES, lazy_names
 from .declarations import (
-    Dataset, Parallel, Scored, Source, TestPart, Tested, Trained, declare)
+    Dataset, ParallelRole, ScoredRole, PretrainingRole, TestPart, TestRole, TrainRole, declare)
 from .tatoeba_languages import (
-    TATOEBA_FAMILIES, TATOEBA_SCRIPTS, WITHOUT_PARALLEL, family_of, script_code, script_of)
-from .translation_files import aligned_lines, folder_at, lines_by_language, translations_in
-from .provenance import fingerprint, identity, provenance, rows_sha256
-from .loading import documents, load, mapped, opened, streamed
-from .locations import commit_of, hub_commit, hub_dir, where
+    TATOEBA_FAMILIES, TATOEBA_SCRIPTS, WITHOUT_PARALLEL, get_family, get_script_code, get_script)
+from .translation_files import read_aligned, resolve_folder, load_aligned, load_translations
+from .provenance import dataset_sha256, dataset_identity, get_provenance, rows_sha256
+from .loading import documents, load, map_split, open_split, stream_rows
+from .locations import get_commit, complete_commit, hub_dir, locate
 from .originals import Original
 from sentnb.corpora.pretraining import (
-    HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, sources_of,
+    HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, text_sources,
     wikipedia_texts)
 from ..core.arrow import Rows, distinct, joined, select
-from .sets import DATASETS, SOURCES, STS, TESTS, declared, describe, with_role
+from .sets import DATASETS, TEXT_SOURCES, STS, TESTS, get_dataset, describe, datasets_with_role
 from sentnb.corpora.texts import (
-    RUN, blocks, count_words, decontaminate, join_sentences, matches, normalize, pieces, remove_banned,
+    MAX_RUN, pack_blocks, count_words, decontaminate, join_sentences, find_banned, normalize, split_fragments, remove_banned,
     split_sentences)
 from .examples import (
-    caption_pairs, evaluation_sentences, examples_of, nli_pairs, parallel_pairs, sts_pairs, sts_rows,
+    caption_pairs, evaluation_sentences, load_examples, nli_pairs, parallel_pairs, sts_pairs, sts_rows,
     test_parts, test_sentences)
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__, microworld=["Microworld"],
-    images_and_sounds=["image_set", "noise_images", "shuffled_labels", "sound_set"])
+    images_and_sounds=["load_images", "noise_images", "shuffle_labels", "load_sounds"])
 __all__ += [
-    "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "RUN", "SOURCES", "STS", "TATOEBA_FAMILIES", "TESTS",
-    "TATOEBA_SCRIPTS", "WITHOUT_PARALLEL", "Dataset", "aligned_lines", "family_of", "script_code",
-    "script_of", "Parallel", "Rows", "Scored", "Source", "TestPart", "Tested", "Trained", "blocks",
-    "caption_pairs", "check_clean", "commit_of", "count_words", "declare", "declared", "decontaminate",
-    "describe", "distinct", "documents", "evaluation_sentences", "examples_of", "fingerprint", "folder_at",
-    "hub_commit", "hub_dir", "identity", "join_sentences", "joined", "lines_by_language", "load",
-    "mapped", "matches", "microworld_texts", "nli_pairs", "normalize", "opened", "parallel_pairs",
-    "pieces", "pretraining_counts", "pretraining_texts", "provenance", "remove_banned", "rows_sha256",
-    "select", "sources_of", "split_sentences", "streamed", "sts_pairs", "sts_rows", "test_parts",
-    "test_sentences", "translations_in", "where", "wikipedia_texts", "with_role"]
+    "DATASETS", "FAMILIES", "HELD_OUT", "LANGUAGES", "MAX_RUN", "TEXT_SOURCES", "STS", "TATOEBA_FAMILIES", "TESTS",
+    "TATOEBA_SCRIPTS", "WITHOUT_PARALLEL", "Dataset", "read_aligned", "get_family", "get_script_code",
+    "get_script", "ParallelRole", "Rows", "ScoredRole", "PretrainingRole", "TestPart", "TestRole", "TrainRole", "pack_blocks",
+    "caption_pairs", "check_clean", "get_commit", "count_words", "declare", "get_dataset", "decontaminate",
+    "describe", "distinct", "documents", "evaluation_sentences", "load_examples", "dataset_sha256", "resolve_folder",
+    "complete_commit", "hub_dir", "dataset_identity", "join_sentences", "joined", "load_aligned", "load",
+    "map_split", "find_banned", "microworld_texts", "nli_pairs", "normalize", "open_split", "parallel_pairs",
+    "split_fragments", "pretraining_counts", "pretraining_texts", "get_provenance", "remove_banned", "rows_sha256",
+    "select", "text_sources", "split_sentences", "stream_rows", "sts_pairs", "sts_rows", "test_parts",
+    "test_sentences", "load_translations", "locate", "wikipedia_texts", "datasets_with_role"]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['sts_rows', 'sts_pairs', 'evaluation_sentences', 'test_parts', 'test_sentences', 'nli_pairs', 'caption_pairs',
-           'examples_of', 'parallel_pairs']
+           'load_examples', 'parallel_pairs']
 
 # %% ../../nbs/api/1_corpora/07_examples.ipynb #b3ed4ffb
 import math, random
@@ -12,16 +12,16 @@ from collections.abc import Iterable
 
 from ..core import LANGUAGES, derive_seed
 from .declarations import DATASETS, Dataset, TestPart
-from .loading import load, mapped
+from .loading import load, map_split
 from ..core.arrow import Rows, select
-from .sets import STS, TESTS, declared, with_role
-from .texts import RUN, normalize, pieces, split_sentences
+from .sets import STS, TESTS, get_dataset, datasets_with_role
+from .texts import MAX_RUN, normalize, split_fragments, split_sentences
 
 # %% ../../nbs/api/1_corpora/07_examples.ipynb #95122867
 def _scored_set(test: str, language: str) -> Dataset:
     "The set that holds a test in this language."
     if test not in STS: raise ValueError(f"no STS test {test!r}; expected one of {', '.join(STS)}")
-    sets = {l: d for d in with_role("scored") if d.scored.test == test for l in d.scored.languages}
+    sets = {l: d for d in datasets_with_role("scored") if d.scored.test == test for l in d.scored.languages}
     if language in sets: return sets[language]
     if set(sets) == {"en"}: raise ValueError(f"{test} is English only, not {language!r}")
     raise ValueError(f"{test} has no {language!r}; expected one of {', '.join(sets)}")
@@ -82,12 +82,12 @@ def _tested(part: TestPart) -> Iterable[str]:
     rows = load(part.name, part.config, part.split, list(part.columns))
     for text in dict.fromkeys(text for row in rows for text in row.values() if text):
         yield text
-        if part.passages or len(pieces(text)) > RUN: yield from split_sentences(text)
+        if part.passages or len(split_fragments(text)) > MAX_RUN: yield from split_sentences(text)
 
 def test_sentences(
     tests: Iterable[str]|None = None, # names of TESTS; None: all
 ) -> dict[str, str]: # normalized sentence -> the first test that holds it
-    """Every sentence that a test holds. Of a passage, or what is longer than RUN pieces, each sentence
+    """Every sentence that a test holds. Of a passage, or what is longer than MAX_RUN fragments, each sentence
     counts as well as the whole."""
     sentences = {}
     for name, parts in test_parts(tests).items():
@@ -105,7 +105,7 @@ def nli_pairs(
     """English (premise, entailed hypothesis) pairs; SICK is left out by default, for it is evaluated on.
     Decontaminate before use."""
     name = "nli/triplets_en" if contradictions else "nli/entailment_pairs_en"
-    rows, columns = load(name), declared(name).train.columns
+    rows, columns = load(name), get_dataset(name).train.columns
     exclude, exclude_splits = set(exclude), set(exclude_splits)
     for given, column in ((exclude, "source"), (exclude_splits, "source_split")):
         known = {row[column] for row in rows}
@@ -138,7 +138,7 @@ def caption_pairs(
     return _drawn_pairs((row.values() for row in rows), rng, per_image)
 
 # %% ../../nbs/api/1_corpora/07_examples.ipynb #cb76732d
-def examples_of(
+def load_examples(
     name: str, # "<org>/<name>", with the role `train`
     seed: int = 0, # decides which texts of a row meet, where it has more than an example needs
     revision: str|None = None, # another commit of the Hub than the declared one
@@ -146,12 +146,12 @@ def examples_of(
     """What training reads of one data set: its columns, without the rows that its role leaves out. A text
     that the set lacks is None; ValueError on a class that the role does not name. Decontaminate before
     use."""
-    role = declared(name).train
+    role = get_dataset(name).train
     if role is None:
         known = ", ".join(d.name for d in DATASETS.values() if d.train)
         raise ValueError(f"{name} is not declared to be trained on; expected one of {known}")
-    (_, _, columns), = role.parts(declared(name))
-    rows = mapped(name, columns, None, role.split, revision)
+    (_, _, columns), = role.parts(get_dataset(name))
+    rows = map_split(name, columns, None, role.split, revision)
     def keeps(row): return role.keeps(dict(zip(columns, (row,) if rows.single else row)))
     if role.without or role.only: rows = select(rows, (i for i, row in enumerate(rows) if keeps(row)))
     examples = rows.columns(*range(len(role.columns)))

@@ -8,7 +8,7 @@ __all__ = ['SEMEVAL_TERMS', 'DATASETS', 'SOURCES', 'STS', 'TESTS', 'declared', '
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #9104bcf6
 from ..core import LANGUAGES
 from .declarations import (
-    DATASETS, SOURCES, STS, TESTS, Scored, Tested, declare, declared, describe, with_role)
+    DATASETS, TEXT_SOURCES, STS, TESTS, ScoredRole, TestRole, declare, get_dataset, describe, datasets_with_role)
 
 _all_ = ["DATASETS", "SOURCES", "STS", "TESTS", "declared", "describe", "with_role"]
 
@@ -28,21 +28,21 @@ for _year, (_revision, _homepage) in _years.items():
             SEMEVAL_TERMS, f"Agirre et al. 20{_year}", _homepage,
             splits=("train", "test") if _year == "12" else ("test",), columns=_gold,
             hub_id=f"mteb/sts{_year}-sts", revision=_revision,
-            scored=Scored(f"STS{_year}"), test=(Tested(f"STS{_year}", _both, place=1),))
+            scored=ScoredRole(f"STS{_year}"), test=(TestRole(f"STS{_year}", _both, place=1),))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #fe22c6a4
 declare("mteb/stsbenchmark-sts", "STS-B, English, with genre, source and year; drawn from STS12-17",
         SEMEVAL_TERMS, "Cer et al. 2017", "https://aclanthology.org/S17-2001",
         splits=("train", "validation", "test"), columns=(*_gold, "genre"),
         hub_id="mteb/stsbenchmark-sts", revision="b0fddb56ed78048fa8b90373c8a3cfc37b684831",
-        scored=Scored("STS-B", subset="genre"),
-        test=(Tested("STS-B", _both, ("validation", "test"), place=2),))
+        scored=ScoredRole("STS-B", subset="genre"),
+        test=(TestRole("STS-B", _both, ("validation", "test"), place=2),))
 declare("mteb/stsb_multi_mt", "STS-B and its machine translations; row i is the same pair in every language",
         SEMEVAL_TERMS, "Cer et al. 2017; May 2021", "https://github.com/PhilipMay/stsb-multi-mt",
         splits=("train", "dev", "test"), columns=(*_both, "similarity_score"), configs=LANGUAGES,
         hub_id="mteb/stsb_multi_mt", revision="29afa2569dcedaaa2fe6a3dcfebab33d28b82e8c",
-        scored=Scored("STS-B", "similarity_score", None, LANGUAGES[1:]),
-        test=(Tested("STS-B", _both, ("dev", "test"), LANGUAGES, place=2),))
+        scored=ScoredRole("STS-B", "similarity_score", None, LANGUAGES[1:]),
+        test=(TestRole("STS-B", _both, ("dev", "test"), LANGUAGES, place=2),))
 declare("mteb/sickr-sts", "SICK-R as one split of 9,927 pairs; papers test on the 4,927 of sick2014/sick",
         "CC BY-NC-SA 3.0", "Marelli et al. 2014", "https://aclanthology.org/L14-1314",
         splits=("test",), columns=_gold,
@@ -50,13 +50,13 @@ declare("mteb/sickr-sts", "SICK-R as one split of 9,927 pairs; papers test on th
 declare("sick2014/sick", "SICK: relatedness 1 to 5 and entailment, in the splits of SemEval 2014",
         "CC BY-NC-SA 3.0", "Marelli et al. 2014", "https://aclanthology.org/L14-1314",
         splits=("train", "validation", "test"), columns=(*_both, "relatedness_score", "entailment_judgment"),
-        scored=Scored("SICK-R", "relatedness_score", None),
+        scored=ScoredRole("SICK-R", "relatedness_score", None),
         # train shares sentences with test
-        test=(Tested("SICK", _both, ("train", "validation", "test"), place=3),))
+        test=(TestRole("SICK", _both, ("train", "validation", "test"), place=3),))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #dfde404d
 from ..core import LANGUAGES
-from .declarations import Parallel, Source, Tested, Trained, declare
+from .declarations import ParallelRole, PretrainingRole, TestRole, TrainRole, declare
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #9ceb1a86
 _nli, _both = ("premise", "hypothesis", "label"), ("premise", "hypothesis")
@@ -82,9 +82,9 @@ declare("nli/xnli", "XNLI dev and test; row i is the same pair in 15 languages",
         "CC BY-NC 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
         splits=("validation", "test"), columns=_nli, configs=_xnli, hub_id="facebook/xnli", label_names=True,
         revision="b8dd5d7af51114dbda02c0e3f6133f332186418e",
-        parallel=Parallel("xnli", dict.fromkeys(_xnli, _both), "validation", by_config=True, place=4),
-        test=(Tested("XNLI", _both, configs=_ours, place=9),),
-        pretraining=Source("xnli", dict.fromkeys(_ours[1:], _both), ("validation",), english=_both,
+        parallel=ParallelRole("xnli", dict.fromkeys(_xnli, _both), "validation", by_config=True, place=4),
+        test=(TestRole("XNLI", _both, configs=_ours, place=9),),
+        pretraining=PretrainingRole("xnli", dict.fromkeys(_ours[1:], _both), ("validation",), english=_both,
                            by_config=True, isolated=True, place=6))
 declare("facebook/xnli", "MultiNLI's training part, translated by machine: row i is one pair in 15 languages",
         "CC BY-NC 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
@@ -102,11 +102,11 @@ _union = ("union: SNLI CC BY-SA 4.0, XNLI CC BY-NC 4.0, TaxiNLI C-UDA, CAD Apach
 
 declare("nli/entailment_pairs_en", "premise and entailed hypothesis, English, from the small NLI sets",
         _union, "its parts", "https://nlp.stanford.edu/projects/snli", columns=(*_pair, *_origin),
-        train=Trained("english", _pair, "nli", without=dict(source=("sick",))))
+        train=TrainRole("english", _pair, "nli", without=dict(source=("sick",))))
 declare("nli/triplets_en", "anchor, entailed, contradicted: English, from the small NLI sets",
         _union, "its parts", "https://nlp.stanford.edu/projects/snli",
         columns=(*_triplet, *_origin), configs=("triplets",),
-        train=Trained("triples", _triplet, "nli", without=dict(source=("sick",))))
+        train=TrainRole("triples", _triplet, "nli", without=dict(source=("sick",))))
 declare("nli/triplets_xnli", "anchor, entailed, contradicted per language, from XNLI dev and test",
         "CC BY-NC 4.0; ko CC BY-SA 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
         columns=(*_triplet, *_origin), configs=(*_xnli, "ko", "my"))
@@ -121,7 +121,7 @@ declare("nli/rte", "PASCAL RTE 1-3, two labels",
 declare("nli/ocnli", "Chinese NLI, 10k of train and dev",
         "CC BY-NC 2.0", "Hu et al. 2020", "https://github.com/CLUEbenchmark/OCNLI",
         splits=("train", "validation"), columns=_nli,
-        pretraining=Source("ocnli", {"zh": _both}, isolated=True, place=10))
+        pretraining=PretrainingRole("ocnli", {"zh": _both}, isolated=True, place=10))
 declare("nli/jnli", "Japanese NLI of JGLUE",
         "CC BY-SA 4.0", "Kurihara et al. 2022", "https://github.com/yahoojapan/JGLUE",
         splits=("validation", "test"), columns=_nli)
@@ -132,7 +132,7 @@ declare("nli/indonli", "Indonesian NLI",
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #bd827a0f
 from ..core import LANGUAGES
-from .declarations import Parallel, Source, Tested, Trained, declare
+from .declarations import ParallelRole, PretrainingRole, TestRole, TrainRole, declare
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #33325b69
 def _alone(languages): return {l: (l,) for l in languages} # a column is called as its language
@@ -143,14 +143,14 @@ _flickr_tests = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "te
 declare("parallel/stsb", "distinct sentences of STS-B, parallel in 12 languages; only train is for training",
         SEMEVAL_TERMS, "Cer et al. 2017; May 2021", "https://github.com/PhilipMay/stsb-multi-mt",
         splits=("train", "validation", "test"), columns=_stsb,
-        parallel=Parallel("stsb", _alone(_stsb), place=1),
-        pretraining=Source("stsb", _alone(LANGUAGES[1:]), english=("en",), isolated=True, place=5))
+        parallel=ParallelRole("stsb", _alone(_stsb), place=1),
+        pretraining=PretrainingRole("stsb", _alone(LANGUAGES[1:]), english=("en",), isolated=True, place=5))
 declare("parallel/multi30k", "captions translated by people (task 1)",
         _flickr, "Elliott et al. 2016", "https://github.com/multi30k/dataset",
         splits=("train", "validation", *_flickr_tests), columns=("en", "de", "fr", "cs"),
-        parallel=Parallel("multi30k", _alone(("en", "de", "fr", "cs")), place=3),
-        test=(Tested("Multi30K", ("en", "de", "fr"), _flickr_tests, place=11),),
-        pretraining=Source("multi30k", _alone(("de", "fr")), english=("en",), isolated=True, place=8))
+        parallel=ParallelRole("multi30k", _alone(("en", "de", "fr", "cs")), place=3),
+        test=(TestRole("Multi30K", ("en", "de", "fr"), _flickr_tests, place=11),),
+        pretraining=PretrainingRole("multi30k", _alone(("de", "fr")), english=("en",), isolated=True, place=8))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #002c150d
 _iso = dict(en="eng", de="deu", nl="nld", es="spa", fr="fra", it="ita", pt="por", pl="pol", ru="rus")
@@ -161,22 +161,22 @@ declare("parallel/ntrex128",
         "1,997 news sentences translated by people into 127 languages; one column a language",
         "CC BY-SA 4.0", "Federmann et al. 2022", "https://github.com/MicrosoftTranslator/NTREX",
         splits=("test",), columns=("doc_id", *(code for code, in _ntrex.values()), "ces"),
-        parallel=Parallel("ntrex128", _ntrex, "test", place=2),
-        pretraining=Source("ntrex", {l: _ntrex[l] for l in _others}, ("test",), english=_ntrex["en"],
+        parallel=ParallelRole("ntrex128", _ntrex, "test", place=2),
+        pretraining=PretrainingRole("ntrex", {l: _ntrex[l] for l in _others}, ("test",), english=_ntrex["en"],
                            document="doc_id", place=4))
 declare("parallel/tatoeba_test", "LASER's Tatoeba test: up to 1,000 pairs with English in 112 languages",
         "CC BY 2.0", "Artetxe & Schwenk 2019", "https://github.com/facebookresearch/LASER",
         splits=("test",), columns=("lang", "sentence", "english"),
-        parallel=Parallel("tatoeba", {"en": ("english",)} | dict.fromkeys(_others, ("sentence",)), "test",
+        parallel=ParallelRole("tatoeba", {"en": ("english",)} | dict.fromkeys(_others, ("sentence",)), "test",
                           codes=_iso | dict(zh="cmn"), marked="lang", trained=False),
-        test=(Tested("Tatoeba", ("sentence", "english"), place=5),))
+        test=(TestRole("Tatoeba", ("sentence", "english"), place=5),))
 declare("parallel/bible_nt", "New Testament verses in 47 editions",
         "CC0 1.0", "Christodoulopoulos & Steedman 2015", "https://github.com/christos-c/bible-corpus",
         columns=("verse", "lang_id", "iso639_3", "language", "script", "text"))
 declare("parallel/bucc2018_zh-en_dev", "bitext mining: two lists of sentences and 257 gold pairs",
         "unknown", "Zweigenbaum et al. 2018", "https://comparable.limsi.fr/bucc2018",
         splits=("dev",), columns={"zh": ("id", "text"), "en": ("id", "text"), "gold": ("zh_id", "en_id")},
-        configs=("zh", "en", "gold"), test=(Tested("BUCC", ("text",), ("dev",), ("zh", "en"), place=6),))
+        configs=("zh", "en", "gold"), test=(TestRole("BUCC", ("text",), ("dev",), ("zh", "en"), place=6),))
 declare("mteb/bucc-bitext-mining", "BUCC 2018, the training part: two lists and gold pairs; a language a row",
         "unknown", "Zweigenbaum et al. 2018", "https://comparable.limsi.fr/bucc2018",
         splits=("test",), columns=("sentence1", "sentence2", "gold"),
@@ -191,8 +191,8 @@ _ours = tuple(l for l in LANGUAGES if l in _paws)
 declare("paraphrase/multi30k_captions", "five English and five German captions of each Flickr30k image",
         _flickr, "Elliott et al. 2016; Young et al. 2014", "https://github.com/multi30k/dataset",
         splits=("train", "validation", "test"), columns=("image", *_captions["en"], *_captions["de"]),
-        train=Trained("english", _captions["en"], "captions"),
-        pretraining=Source("captions", {"de": _captions["de"]}, english=_captions["en"], isolated=True,
+        train=TrainRole("english", _captions["en"], "captions"),
+        pretraining=PretrainingRole("captions", {"de": _captions["de"]}, english=_captions["en"], isolated=True,
                            place=9))
 declare("paraphrase/paws-x",
         "adversarial paraphrase pairs in 7 languages (the Hub's copy keeps untranslated rows)",
@@ -200,22 +200,22 @@ declare("paraphrase/paws-x",
         "https://github.com/google-research-datasets/paws",
         splits=("validation", "test"), columns=("id", "sentence1", "sentence2", "label"), configs=_paws,
         hub_id="google-research-datasets/paws-x", revision="8a04d940a42cd40658986fdd8e3da561533a3646",
-        parallel=Parallel("paws-x", dict.fromkeys(_paws, ("sentence1", "sentence2")), "validation",
+        parallel=ParallelRole("paws-x", dict.fromkeys(_paws, ("sentence1", "sentence2")), "validation",
                           by_config=True, row="id", place=5),
-        test=(Tested("PAWS-X", ("sentence1", "sentence2"), configs=_ours, place=10),),
-        pretraining=Source("paws-x", dict.fromkeys(_ours[1:], ("sentence1",)), ("validation",),
+        test=(TestRole("PAWS-X", ("sentence1", "sentence2"), configs=_ours, place=10),),
+        pretraining=PretrainingRole("paws-x", dict.fromkeys(_ours[1:], ("sentence1",)), ("validation",),
                            english=("sentence1",), by_config=True, row="id", isolated=True, place=7))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #85a9dd44
-from .declarations import Source, Trained, declare
+from .declarations import PretrainingRole, TrainRole, declare
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #a60b5f8d
 _article, _wikipedia = ("id", "title", "url", "text", "n_paragraphs"), "https://en.wikipedia.org"
 
 declare("text/wikipedia_en_2015", "English Wikipedia articles of 2015, cleaned, paragraphs kept",
         "CC BY-SA 3.0", "Wikipedia contributors", _wikipedia,
-        splits=("train", "extra", "validation"), columns=_article, train=Trained("documents", ("text",)),
-        pretraining=Source("wikipedia", {"en": ("text",)}, ("train", "extra"), validation="validation",
+        splits=("train", "extra", "validation"), columns=_article, train=TrainRole("documents", ("text",)),
+        pretraining=PretrainingRole("wikipedia", {"en": ("text",)}, ("train", "extra"), validation="validation",
                            place=1))
 declare("wikimedia/wikipedia",
         "English Wikipedia of November 2023, cleaned; PIXEL read an earlier one, and a corpus of books",
@@ -231,16 +231,16 @@ declare("allenai/c4",
         hub_file="en/c4-train.0000?-of-01024.json.gz", by_row=True)
 declare("text/wikinews_en", "English Wikinews articles, cleaned, paragraphs kept",
         "CC BY 2.5", "Wikinews contributors", "https://en.wikinews.org", columns=_article,
-        pretraining=Source("wikinews", {"en": ("text",)}, place=3))
+        pretraining=PretrainingRole("wikinews", {"en": ("text",)}, place=3))
 declare("text/wikipedia_en_sentences", "300k single sentences of English Wikipedia",
         "CC BY-SA 3.0", "Wikipedia contributors", _wikipedia, columns=("text", "page_id"),
-        train=Trained("sentences", ("text",)),
-        pretraining=Source("wikipedia_sentences", {"en": ("text",)}, isolated=True, beyond="wikipedia",
+        train=TrainRole("sentences", ("text",)),
+        pretraining=PretrainingRole("wikipedia_sentences", {"en": ("text",)}, isolated=True, beyond="wikipedia",
                            place=2))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #2f1f5260
 from ..core import LANGUAGES
-from .declarations import Tested, declare
+from .declarations import TestRole, declare
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #2ead4a55
 _reviews = {"mr": ("movie reviews", "Pang & Lee 2005"), "cr": ("customer reviews", "Hu & Liu 2004"),
@@ -252,22 +252,22 @@ for _name, (_note, _citation) in _reviews.items():
     declare(f"senteval/{_name}",
             f"SentEval {_name.upper()}: {_note}, two classes, sorted by class (shuffle it)",
             "unknown", _citation, "https://github.com/facebookresearch/SentEval",
-            test=(Tested(_name.upper(), ("text",), ("train",), place=4),))
+            test=(TestRole(_name.upper(), ("text",), ("train",), place=4),))
 declare("senteval/sst2", "Stanford sentiment, two classes; train = phrases of GLUE",
         "unknown", "Socher et al. 2013", "https://nlp.stanford.edu/sentiment",
         splits=("train", "train_sentences", "validation", "test"),
-        test=(Tested("SST2", ("text",), _dev_and_test, place=4),))
+        test=(TestRole("SST2", ("text",), _dev_and_test, place=4),))
 declare("senteval/sst5", "Stanford sentiment, five classes",
         "unknown", "Socher et al. 2013", "https://nlp.stanford.edu/sentiment",
-        splits=("train", "validation", "test"), test=(Tested("SST5", ("text",), _dev_and_test, place=4),))
+        splits=("train", "validation", "test"), test=(TestRole("SST5", ("text",), _dev_and_test, place=4),))
 declare("senteval/trec", "types of questions, six classes",
         "unknown", "Li & Roth 2002", "https://cogcomp.seas.upenn.edu/Data/QA/QC",
         splits=("train", "test"), columns=("text", "label", "coarse", "fine"),
-        test=(Tested("TREC", ("text",), place=4),))
+        test=(TestRole("TREC", ("text",), place=4),))
 declare("senteval/mrpc", "Microsoft paraphrases; SentEval trains on train and validation",
         "Microsoft Research licence", "Dolan & Brockett 2005", "https://aclanthology.org/I05-5002",
         splits=("train", "validation", "test"), columns=("sentence1", "sentence2", "label"),
-        test=(Tested("MRPC", ("sentence1", "sentence2"), _dev_and_test, place=4),))
+        test=(TestRole("MRPC", ("sentence1", "sentence2"), _dev_and_test, place=4),))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #9d97da18
 _beir = {"corpus": ("_id", "title", "text"), "queries": ("_id", "text"),
@@ -275,7 +275,7 @@ _beir = {"corpus": ("_id", "title", "text"), "queries": ("_id", "text"),
 _xquad = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh")
 
 def _searched(test, place, suffix=""): # passages and questions
-    return tuple(Tested(test, ("text",), (part,), (part + suffix,), part == "corpus", place)
+    return tuple(TestRole(test, ("text",), (part,), (part + suffix,), part == "corpus", place)
                  for part in ("corpus", "queries"))
 
 declare("retrieval/cranfield", "aerodynamics abstracts, queries, judgements",
@@ -302,7 +302,7 @@ declare("mteb/nq",
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #17825b0a
 from ..core import LANGUAGES
-from .declarations import Parallel, Trained, declare
+from .declarations import ParallelRole, TrainRole, declare
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #3a4db0b8
 _image = ("image", "label", "label_name")
@@ -337,18 +337,18 @@ for _name, _note, _kind, _source, _revision, _size in (
          "c4083a9f4cb7561366618a6d5550d5c6cd6ce368", 8_956_015_300)):
     declare(f"gowitheflow/{_name}", f"Pixel-Linguist: {_note}", *_pixel, columns=_two,
             hub_id=f"gowitheflow/{_name}", revision=_revision, size=_size,
-            train=Trained(_kind, _two, _source, collection="papers"))
+            train=TrainRole(_kind, _two, _source, collection="papers"))
 declare("gowitheflow/allnli-sup", "Pixel-Linguist: pairs of SNLI and MNLI, of all three classes", *_pixel,
         columns=(*_two, "label"), hub_id="gowitheflow/allnli-sup",
         revision="fd1ab530caf9f6e612f7c20ae30eb1657eec8bea", size=145_125_888,
-        train=Trained("english", _two, "allNLI", only=dict(label=("entailment",)), collection="papers",
+        train=TrainRole("english", _two, "allNLI", only=dict(label=("entailment",)), collection="papers",
                       without=dict(label=("neutral", "contradiction", "-", "none")))) # the last two: no class
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #1749be8d
 declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine languages, not told apart",
         *_pixel, columns=(*_two, "label"), hub_id="gowitheflowlab/parallel-9",
         revision="0711a9ab144be8b49b4879e195c7bf8560cc58c3", size=428_488_796,
-        train=Trained("translations", _two, "parallel-9", collection="papers"))
+        train=TrainRole("translations", _two, "parallel-9", collection="papers"))
 declare("gowitheflowlab/parallel-medium-w-nli", "Pixel-Linguist: parallel sentences and NLI", *_pixel,
         columns=("English", "Other Language"), hub_id="gowitheflowlab/parallel-medium-w-nli",
         revision="004c555bc93e550d777d65d5a42b97b0c5304bbe", size=3_800_000_000)
@@ -368,7 +368,7 @@ declare("sentence-transformers/parallel-sentences-talks",
         splits=("train", "dev"), columns=("english", "non_english"), configs=tuple(_talks.values()),
         hub_id="sentence-transformers/parallel-sentences-talks",
         revision="e5814e82944a25e9076a04273a82ca0478eb1fe5",
-        parallel=Parallel("talks", {"en": ("english",)} | dict.fromkeys(_talks, ("non_english",)),
+        parallel=ParallelRole("talks", {"en": ("english",)} | dict.fromkeys(_talks, ("non_english",)),
                           codes=_talks, collection="papers"))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #c4a7e10b

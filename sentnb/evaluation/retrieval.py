@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core import progress
-from ..corpora import declared, load
+from ..corpora import get_dataset, load
 from ..encoders.base import vectors_of
 from .nearest import faiss_module, merge_nearest, unit_vectors
 from ..results import bootstrap
@@ -198,7 +198,7 @@ def collection(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> Collection:
     "A declared retrieval set, read whole; its documents are `title text`."
-    dataset = declared(name)
+    dataset = get_dataset(name)
     known = [config.removeprefix("corpus-") for config in dataset.configs if config.startswith("corpus-")]
     query_language = query_language or language
     for asked in (language, query_language): _check_language(name, asked, known)

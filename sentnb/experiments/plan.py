@@ -31,7 +31,7 @@ def _of_kind(kind: str, collection: str, languages: Collection[str], sets: Colle
         if collection == "papers": return scored_sets(collection, ("en", *languages))
         kind = "parallel"
     roles = _OF[collection].get(kind) or (_ROLES[kind],)
-    found = [(role, d) for role in roles for d in corpora.with_role(role, collection=collection)]
+    found = [(role, d) for role in roles for d in corpora.datasets_with_role(role, collection=collection)]
     def wanted(role, d):
         if role != "parallel": return True
         return (sets is None or d.parallel.name in sets) and bool(set(languages) & set(d.parallel.columns))
@@ -44,7 +44,7 @@ def scored_sets(
 ) -> list[str]: # names of data sets; of the microworld none
     "Where tests of similarity are read from."
     if source == "microworld": return []
-    roles = [(d.name, d.scored) for d in corpora.with_role("scored")]
+    roles = [(d.name, d.scored) for d in corpora.datasets_with_role("scored")]
     return [name for name, role in roles if role.test in tests and set(languages) & set(role.languages)]
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #9cd30586

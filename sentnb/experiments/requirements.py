@@ -82,13 +82,13 @@ def look(
     "Where each thing would be read from, without asking anybody. What is missing says what to set."
     revisions, configs = revisions or {}, configs or {}
     def of_data(name):
-        return Needed(name, "data", **corpora.where(name, revisions.get(name), configs.get(name)))
+        return Needed(name, "data", **corpora.locate(name, revisions.get(name), configs.get(name)))
     def of_package(name):
         there = importlib.util.find_spec(name) is not None
         missing = None if there else f"the module {name} is not installed"
         return Needed(name, "package", "package" if there else "nowhere", bytes=0, missing=missing)
     def of_folder(name):
-        try: missing, _ = None, corpora.folder_at(name)
+        try: missing, _ = None, corpora.resolve_folder(name)
         except FileNotFoundError as error: missing = str(error)
         return Needed(str(name), "folder", "nowhere" if missing else "folder", bytes=0, missing=missing)
     def of_model(name): return _look_for_model(name, revisions.get(name), convert)
@@ -97,9 +97,9 @@ def look(
 
 # %% ../../nbs/api/5_experiments/02_requirements.ipynb #528ccf98
 def _open(name: str, revision: str|None, configs: Collection[str]|None=None) -> None:
-    dataset = corpora.declared(name)
+    dataset = corpora.get_dataset(name)
     for config in configs or dataset.configs:
-        for split in dataset.splits[config]: corpora.opened(name, config, split, revision)
+        for split in dataset.splits[config]: corpora.open_split(name, config, split, revision)
 
 def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sha256, fonts
     repository, _, file = name.partition(":")
@@ -138,7 +138,7 @@ def needed(
             revision, more = revisions.get(thing.name), {}
             if thing.kind == "data":
                 _open(thing.name, revision, (configs or {}).get(thing.name))
-                if thing.place != "mirror": more = dict(commit=corpora.commit_of(thing.name, revision))
+                if thing.place != "mirror": more = dict(commit=corpora.get_commit(thing.name, revision))
             elif thing.kind == "model": more = _fetched(thing.name, revision, convert)
             found.append(Needed(**asdict(thing) | more))
         except (OSError, ValueError) as error: missing.append(" ".join(str(error).split()))

@@ -39,7 +39,7 @@ def holds(self: Clean,
 ) -> bool:
     "Whether a text holds a tested sentence."
     if not (self.within if within is None else within): return corpora.normalize(text) in self.banned
-    return any(True for _ in corpora.matches(corpora.pieces(text), self.banned))
+    return any(True for _ in corpora.find_banned(corpora.split_fragments(text), self.banned))
 
 @patch
 def rows(self: Clean,

@@ -79,8 +79,8 @@ def inference_examples(
     for name, split in INFERENCE[source]:
         revision = (revisions or {}).get(name)
         if run is not None:
-            run.data(f"{name} {split}", revision=corpora.provenance(name, None, split, revision)["revision"])
-        rows = corpora.mapped(name, corpora.declared(name).columns[:3], split=split, revision=revision)
+            run.data(f"{name} {split}", revision=corpora.get_provenance(name, None, split, revision)["revision"])
+        rows = corpora.map_split(name, corpora.get_dataset(name).columns[:3], split=split, revision=revision)
         known |= {tuple(row[:2]): str(row[2]).lower() for row in rows if str(row[2]).lower() in CLASSES}
     kept = clean.rows("inference", list(known))
     if run is not None: run.note("cleaning of inference", clean.notes)
@@ -97,7 +97,7 @@ def verses(
     "Verses of the New Testament and their translations. ValueError names a language that it does not have."
     found, english = {language: [] for language in languages}, {}
     columns = ["iso639_3", "verse", "text"]
-    for code, verse, text in corpora.mapped("parallel/bible_nt", columns, split="train"):
+    for code, verse, text in corpora.map_split("parallel/bible_nt", columns, split="train"):
         if code == "eng": english[verse] = text
         elif code in found: found[code].append((verse, text))
     if missing := [language for language, rows in found.items() if not rows]:
@@ -120,12 +120,12 @@ def parallel_text(
     seed: int=0, # of which pairs of the files
     **options: Any, # of `training_data`, for the source's
 ) -> dict[str, Sequence[Pair]]: # language -> English, translation
-    "Translations from English, by language. Errors of `corpora.translations_in`."
+    "Translations from English, by language. Errors of `corpora.load_translations`."
     if not files:
         data = training_data(source, **options, kinds=("parallel",), clean_of=clean_of)
         data.record(run)
         return data.parallel
-    found, clean = corpora.translations_in(files, n, seed), Clean(clean_of)
+    found, clean = corpora.load_translations(files, n, seed), Clean(clean_of)
     for language, pairs in found.items():
         run.data(f"files in {language}", fingerprint=fingerprint(pairs), rows=len(pairs))
     kept = {language: clean.rows(f"files in {language}", pairs) for language, pairs in found.items()}

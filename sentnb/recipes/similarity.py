@@ -28,9 +28,9 @@ def single_sentences(
     "Sentences to train on without labels."
     revision = (revisions or {}).get(SIMCSES)
     if source == "simcse":
-        read = corpora.provenance(SIMCSES, revision=revision)
+        read = corpora.get_provenance(SIMCSES, revision=revision)
         run.data(SIMCSES, revision=read["revision"], fingerprint=read["sha256"], rows=read["rows"])
-        return corpora.mapped(SIMCSES, ["text"], revision=revision)[:n]
+        return corpora.map_split(SIMCSES, ["text"], revision=revision)[:n]
     limits = dict(sentences=n) if source == "microworld" else None
     data = training_data(source, kinds=("sentences",), clean_of=None, limits=limits)
     data.record(run)

@@ -85,15 +85,15 @@ class _Declared(_Source):
         "Remember where a set comes from."
         label = name if config is None else f"{name} {config}"
         if label in self.read: return
-        entry = corpora.provenance(name, config, split, self.revisions.get(name))
+        entry = corpora.get_provenance(name, config, split, self.revisions.get(name))
         self.read[label] = dict(revision=entry["revision"], fingerprint=entry["sha256"], rows=entry["rows"])
 
     def examples(self, kind: str) -> dict[str, Sequence]: # source -> examples
         "Those of all sets of one kind."
         found = {}
-        for dataset in corpora.with_role(kind, collection=self.collection):
+        for dataset in corpora.datasets_with_role(kind, collection=self.collection):
             self.reads(dataset.name, None, dataset.train.split)
-            rows = corpora.examples_of(dataset.name, revision=self.revisions.get(dataset.name))
+            rows = corpora.load_examples(dataset.name, revision=self.revisions.get(dataset.name))
             source = dataset.train.name or dataset.name
             found[source] = self.clean.rows(source if kind != "triples" else kind, rows)
         return found
@@ -106,7 +106,7 @@ class _Declared(_Source):
 
     @functools.cached_property
     def translations(self) -> dict[str, dict[str, list[Pair]]]: # set -> language -> pairs
-        sets = corpora.with_role("parallel", collection=self.collection)
+        sets = corpora.datasets_with_role("parallel", collection=self.collection)
         def all_of(d): return {l: self.pairs(d, l) for l in self.languages if l in d.parallel.columns}
         return {d.parallel.name: all_of(d) for d in sets if self.sets is None or d.parallel.name in self.sets}
 
@@ -136,12 +136,12 @@ class _Public(_Declared):
 
     @functools.cached_property
     def singles(self) -> Sequence[str]:
-        dataset, = corpora.with_role("sentences")
+        dataset, = corpora.datasets_with_role("sentences")
         self.reads(dataset.name, None, dataset.train.split)
-        return self.clean.rows("sentences", self.first(corpora.examples_of(dataset.name)))
+        return self.clean.rows("sentences", self.first(corpora.load_examples(dataset.name)))
 
     def documents(self, words: int=40) -> dict:
-        dataset, = corpora.with_role("documents")
+        dataset, = corpora.datasets_with_role("documents")
         self.reads(dataset.name, None, dataset.train.split)
         texts = corpora.documents(dataset.name, dataset.train.split)
         paragraphs = (p for text in texts for p in text.split("\n\n") if len(p.split()) >= words)
@@ -152,7 +152,7 @@ class _Public(_Declared):
     def running(self) -> list[str]:
         for counts in corpora.pretraining_counts(tests=self.clean.tests):
             entry = dict(fingerprint=counts["fingerprint"], rows=counts["train_documents"])
-            self.read[corpora.SOURCES[counts["source"]].dataset] = entry
+            self.read[corpora.TEXT_SOURCES[counts["source"]].dataset] = entry
         return corpora.pretraining_texts(60, seed=self.seed, tests=self.clean.tests)
 
     def blocks(self) -> dict: return dict(documents=self.running)
@@ -190,7 +190,7 @@ class _Papers(_Declared):
         return dict(mixed=corpora.joined(*self.examples("translations").values()))
 
     def of_stsb(self, language: str) -> list[str]: # of each pair the first sentence
-        sets = corpora.with_role("scored", language)
+        sets = corpora.datasets_with_role("scored", language)
         dataset, = (d for d in sets if d.scored.test == "STS-B")
         self.reads(dataset.name, dataset.scored.config(language), "train")
         return corpora.sts_pairs("STS-B", language, "train", self.revisions.get(dataset.name))[0]
@@ -216,10 +216,10 @@ def multilingual(self: _Papers) -> dict:
 @patch
 def triples(self: _Papers) -> dict:
     found: dict[str, dict[str, str]] = {} # premise -> class -> hypothesis, the first of each
-    for dataset in corpora.with_role("english", collection=self.collection):
+    for dataset in corpora.datasets_with_role("english", collection=self.collection):
         columns, split = (*dataset.train.columns, "label"), dataset.train.split
         self.reads(dataset.name, None, split)
-        rows = corpora.mapped(dataset.name, columns, None, split, self.revisions.get(dataset.name))
+        rows = corpora.map_split(dataset.name, columns, None, split, self.revisions.get(dataset.name))
         for premise, hypothesis, label in rows:
             found.setdefault(premise, {}).setdefault(str(label).lower(), hypothesis)
     wanted = "entailment", "contradiction"
@@ -277,7 +277,7 @@ def hub_nli_pairs(
 ) -> Sequence[Pair]: # premise, what follows from it
     """Pixel-Linguist's allNLI: the pairs of SNLI and MNLI that entail. Its set holds all three classes, and
     rows that lack a text; neither is here. Decontaminate before use."""
-    return Clean(()).rows("allNLI", corpora.examples_of("gowitheflow/allnli-sup", revision=revision))
+    return Clean(()).rows("allNLI", corpora.load_examples("gowitheflow/allnli-sup", revision=revision))
 
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #f13c9ae6
 Scored = tuple[list[str], list[str], list[float]] # sentences 1, sentences 2, gold scores
