@@ -19,9 +19,8 @@ WHOLE   := .[notebooks,dev,docs,sentence-transformers,mteb,faiss,minilm]
 VENV := .venv
 BIN  := $(VENV)/bin
 UV   := $(shell command -v uv)
-# The modules, and from their comments what help() says of parameters
-EXPORT = $(BIN)/nbdev_clean && $(BIN)/nbdev_export && $(BIN)/python -c 'from sentnb import docstrings; \
-  docstrings.leave_out(); from sentnb.parameters import write_sections; write_sections()'
+# The modules, then the sections of their docstrings
+EXPORT = $(BIN)/nbdev_clean && $(BIN)/nbdev_export && $(BIN)/python docs/docstrings.py
 SYSTEM := libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0 fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
 ALL         = $(basename $(notdir $(sort $(wildcard nbs/[0-9]*.ipynb))))
 # the report last: it joins what the others left

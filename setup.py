@@ -52,7 +52,6 @@ setup(
         "console_scripts": settings["console_scripts"].split(),
         "nbdev": [f"{settings['lib_name']}={settings['lib_path']}._modidx:d"],
     },
-    package_data={settings["lib_name"]: ["docstrings.json"]},
     packages=find_packages(include=[settings["lib_path"], f"{settings['lib_path']}.*"]),
     cmdclass={"build_py": WithData},
     zip_safe=False,

@@ -4,7 +4,6 @@ Lays the pages into a temporary folder as the checkout has them (README, the tou
 experiments with the copies that ran, the library, the cards), puts a table under each cell that defines
 something with explained parameters, lets Sphinx make html of it, and then moves the whole in the place of the
 old one."""
-import ast
 import gc
 import json
 import os
@@ -17,15 +16,17 @@ from urllib.parse import quote, unquote
 
 from sphinx.cmd.build import main as sphinx
 
+from docstrings import Source, definitions, parameters, table
+
 from sentnb.core import fingerprint
 from sentnb.experiments import introduce
-from sentnb.parameters import documented, parameters_of, table_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 NAMED = re.compile(r"(?<!\[)`(nbs/[\w./-]+\.ipynb)`")
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 TOC = "\n```{{toctree}}\n:hidden:\n:caption: {caption}\n{entries}\n```\n"
+FRONT_DOOR = re.compile("0+_")
 REPORT = Path("figures/90_report/small/report.html")
 
 
@@ -98,10 +99,10 @@ def toctree(paths: list[Path], folder: Path=Path(), caption: str="") -> str:
 def children(path: Path) -> list[Path]:
     "The pages below one: of a front door its modules, of an experiment the copies that ran."
     if path in COPIES: return COPIES[path]
-    if not path.name.startswith("0_") or path.parent == Path("nbs/api"): return []
+    if not FRONT_DOOR.match(path.name) or path.parent == Path("nbs/api"): return []
     folder = path.parent
     below = [other for other in LIBRARY if other.parent == folder and other != path]
-    doors = [other for other in LIBRARY if other.parent.parent == folder and other.name.startswith("0_")]
+    doors = [other for other in LIBRARY if other.parent.parent == folder and FRONT_DOOR.match(other.name)]
     return sorted(below + doors, key=by_number)
 
 
@@ -113,23 +114,15 @@ def index(links: Links) -> str:
     return links((ROOT/"README.md").read_text(encoding="utf-8")) + "".join(trees)
 
 
-def tables(source: str, known: dict) -> str:
-    "What the comments of a cell say, a table for each function, method and class."
-    names = []
-    for node in ast.parse(source).body:
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)): continue
-        patched = any(ast.unparse(one).startswith("patch") for one in node.decorator_list)
-        owner = ast.unparse(node.args.args[0].annotation).strip("'") + "." if patched else ""
-        names.append(owner + node.name)
-        if isinstance(node, ast.ClassDef):
-            names += [f"{node.name}.{child.name}"
-                      for child in node.body if isinstance(child, ast.FunctionDef)]
-    shown = [(name, table_of(parameters_of(known[name]))) for name in names if name in known]
-    text = "\n\n".join(f"**`{name}`**\n\n{table}" for name, table in shown if table)
+def tables(source: str) -> str:
+    "A table of parameters for each function, method and class of a cell that has comments in its signature."
+    cell = Source(source)
+    found = [(name, table(parameters(cell, node))) for name, node in definitions(cell.tree.body)]
+    text = "\n\n".join(f"**`{name}`**\n\n{rows}" for name, rows in found if rows)
     return f":::{{container}} parameters\n{text}\n:::" if text else ""
 
 
-def cells(notebook: dict, links: Links, known: dict) -> list[dict]:
+def cells(notebook: dict, links: Links) -> list[dict]:
     shown = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
@@ -138,7 +131,7 @@ def cells(notebook: dict, links: Links, known: dict) -> list[dict]:
             continue
         code = re.sub(r"^#\|.*\n?", "", source, flags=re.M).strip()
         if code: shown.append({**cell, "metadata": {}, "source": code})
-        if re.match(r"#\| *export", source) and (text := tables(source, known)): shown.append(prose(text))
+        if re.match(r"#\| *export", source) and (text := tables(source)): shown.append(prose(text))
     return shown
 
 
@@ -146,7 +139,7 @@ def prose(text: str) -> dict:
     return dict(cell_type="markdown", id=fingerprint(text), metadata={}, source=text)
 
 
-def page(path: Path, files: set[Path], known: dict) -> str:
+def page(path: Path, files: set[Path]) -> str:
     "The source of a page as Sphinx is to read it."
     ran = path in RAN
     links = Links(path, Path("nbs") if ran else path.parent, files, dead_are_text=ran)
@@ -154,9 +147,7 @@ def page(path: Path, files: set[Path], known: dict) -> str:
     text = (ROOT/path).read_text(encoding="utf-8")
     if path.suffix == ".md": return links(text)
     notebook = json.loads(text)
-    module = re.search(r"default_exp (\S+)", text.replace('"', " ").replace("\\n", " "))
-    module = f"sentnb.{module[1]}".removesuffix(".__init__") if module and path in LIBRARY else ""
-    notebook["cells"] = cells(notebook, links, known.get(module, {}))
+    notebook["cells"] = cells(notebook, links)
     if ran: as_it_ran(notebook["cells"], path)
     if below := children(path): notebook["cells"].append(prose(toctree(below, path.parent)))
     return json.dumps(notebook)
@@ -188,12 +179,12 @@ def report(files: set[Path]) -> str:
 def build(target: Path) -> int:
     "0, or what Sphinx says of what is wrong."
     gc.disable() # a third of the time: all is wanted to the end
-    known, files = documented(), set()
+    files = set()
     with tempfile.TemporaryDirectory() as temporary:
         source, out = Path(temporary, "source"), Path(temporary, "site")
         for path, place in PAGES.items():
             (source/place).parent.mkdir(parents=True, exist_ok=True)
-            (source/place).write_text(page(path, files, known), encoding="utf-8")
+            (source/place).write_text(page(path, files), encoding="utf-8")
         told = report(files)
         for path in files - {REPORT}:
             for folder in (source, out):

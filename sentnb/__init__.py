@@ -8,8 +8,6 @@ __all__ = []
 # %% ../nbs/api/0_sentnb.ipynb #736cd32a
 import os, sys
 
-from . import docstrings
-
 if "torch" not in sys.modules: os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"

@@ -1,132 +1,172 @@
-"""What the source says of each parameter stands under help() and ?, for everything public."""
+"""The NumPy sections that `make export` writes into the docstrings from the comments of the signatures."""
 import ast
-import importlib
 import io
-import operator
 import pydoc
-import sys
 import tokenize
 from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 
 import pytest
 from IPython.core.oinspect import Inspector
-
-from sentnb import docstrings
-from sentnb.parameters import Parameter, documented, parameters_of, section_of, table_of
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for path in (ROOT/"sentnb").rglob("*.py")
                  if path.name not in ("_modidx.py", "__init__.py"))
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+docs = SimpleNamespace(**run_path(str(ROOT/"docs"/"docstrings.py")))
+
+EXAMPLE = '''
+@dataclass(frozen=True)
+class Config:
+    "Sizes."
+    width: int = 3 # pixels; é
+    names: list = field(default_factory=list) # of the layers
+
+    @property
+    def area(self) -> int: # pixels
+        """The area.
+
+        Examples
+        --------
+        >>> Config().area
+        9
+        """
+        return self.width**2
+
+class Model:
+    "A model."
+    def __init__(self,
+        size: int, # number of layers
+    ):
+        "Not public."
+
+@patch
+def fit(self: Model, a: "str|None", # one|two
+        *rest: list[str],
+        # a comment above
+        # on two lines
+        key=3, **options: int) -> "Path": # the output
+    "Fit it; ValueError if `a` is empty, and TypeError if it is not a string. A second sentence."
+    def _inner():
+        yield 1
+
+def rows(
+    path: Path, # a file
+) -> Iterator[str]: # each line
+    "Read lines. Raises OSError where there is no file."
+    yield ""
+
+def bare(a: int) -> int:
+    "No comment, no section."
+
+def _private(
+    a: int, # hidden
+): "Private."
+'''
 
 
-def arguments(node: ast.AST) -> list[ast.AST]:
-    "The parameters of a function; of a class its fields, or those of its __init__."
-    if isinstance(node, FUNCTIONS):
-        a = node.args
-        return [arg for arg in (*a.posonlyargs, *a.args, a.vararg, *a.kwonlyargs, a.kwarg) if arg]
-    own = [child for child in node.body if isinstance(child, FUNCTIONS) and child.name == "__init__"]
-    if own: return arguments(own[0])
-    is_data = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
-    return [child for child in node.body if isinstance(child, ast.AnnAssign)] if is_data else []
-
-
-def commented(source: str) -> list[tuple[str, str, str]]:
-    "Name, parameter and the comment on its line, of all that is public in a module."
+def comments_of_parameters(source: str) -> list[tuple[str, str, str]]:
+    "Function, parameter and comment of each line with one parameter and a comment, read without the writer."
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {token.start[0]: token.string[1:].strip()
                 for token in tokens if token.type == tokenize.COMMENT}
-    said = []
-    def look(nodes, inside=""):
-        for node in nodes:
-            if not isinstance(node, (*FUNCTIONS, ast.ClassDef)) or node.name.startswith("_"): continue
-            patched = "patch" in [ast.unparse(one).partition("(")[0] for one in node.decorator_list]
-            owner = ast.unparse(node.args.args[0].annotation).strip("'") + "." if patched else inside
-            args = arguments(node)
-            last = {arg.lineno: arg for arg in args} # of several on a line the comment is the last one's
-            if getattr(node, "returns", None): last.pop(node.returns.lineno, None)
-            for line, arg in last.items():
-                name = arg.arg if isinstance(arg, ast.arg) else arg.target.id
-                if line in comments and name not in ("self", "cls"):
-                    said.append((f"{owner}{node.name}", name, comments[line]))
-            if isinstance(node, ast.ClassDef): look(node.body, f"{node.name}.")
-    look(ast.parse(source).body)
-    return said
+    rows = []
+    for node in ast.parse(source).body:
+        if not isinstance(node, FUNCTIONS) or node.name.startswith("_"): continue
+        arguments = node.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        lines = [arg.lineno for arg in every] + [node.returns.lineno if node.returns else 0]
+        every = [arg for arg in every if arg.arg not in ("self", "cls")]
+        alone = [arg for arg in every if lines.count(arg.lineno) == 1]
+        rows += [(node.name, arg.arg, comments[arg.lineno]) for arg in alone if arg.lineno in comments]
+    return rows
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT/"sentnb")))
-def test_every_comment_shows_under_help(path):
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    module = importlib.import_module(name)
-    missing = []
-    for owner, parameter, comment in commented(path.read_text(encoding="utf-8")):
-        if owner.startswith("_"): continue
-        shown = pydoc.plain(pydoc.render_doc(operator.attrgetter(owner)(module)))
-        section = shown.partition("Parameters\n")[2]
-        if parameter not in section or comment not in section:
-            missing.append(f"{owner}, {parameter}: {comment}")
-    assert missing == [], "type: make export"
+def test_every_comment_is_in_the_docstring(path):
+    source = path.read_text(encoding="utf-8")
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, FUNCTIONS):
+            docstring = " ".join((ast.get_docstring(node) or "").split())
+            found[node.name] = found.get(node.name, "") + docstring
+    missing = [row for row in comments_of_parameters(source)
+               if "Parameters ----------" not in found[row[0]] or " ".join(row[2].split()) not in found[row[0]]]
+    assert missing == [], "run: make export"
 
 
-def test_there_is_much_to_see():
-    found = [row for path in MODULES for row in commented(path.read_text(encoding="utf-8"))]
-    owners = {owner for owner, _, _ in found}
-    assert len(found) > 1000
-    assert {"PixelEncoder.from_pretrained", "SentenceEncoder.encode", "RenderConfig", "Task", "Stage",
-            "Recipe", "fit", "cache_dir"} <= owners
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT/"sentnb")))
+def test_a_second_run_changes_nothing(path):
+    source = path.read_text(encoding="utf-8")
+    assert docs.rewrite(source) == source
+    tree = ast.parse(source)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    docstrings = [node.body[0] for node in nodes if "\n---" in (ast.get_docstring(node) or "")]
+    lines = source.splitlines()
+    columns = [len(line) for node in docstrings for line in lines[node.lineno - 1:node.end_lineno]]
+    assert max(columns, default=0) <= docs.COLUMNS
 
 
-def test_what_is_shown_is_what_the_source_says(python, tmp_path):
-    code = ("from sentnb import docstrings; docstrings.leave_out(); docstrings.FILE = %r\n"
-            "from sentnb.parameters import write_sections; write_sections()")
-    python(code % str(tmp_path/"docstrings.json"))
-    fresh, ours = (tmp_path/"docstrings.json").read_text(), Path(docstrings.FILE).read_text()
-    assert fresh == ours, "the comments have changed: make export"
-    assert " at 0x" not in fresh, "an address is another one each time"
+def test_most_of_the_library_is_documented():
+    sources = [docs.Source(path.read_text(encoding="utf-8")) for path in MODULES]
+    rows = {name: docs.parameters(source, node)
+            for source in sources for name, node in docs.definitions(source.tree.body)}
+    assert len(rows) > 800
+    assert sum(len(some) for some in rows.values()) > 1500
+    for name in ("PixelEncoder.from_pretrained", "SentenceEncoder.encode", "RenderConfig", "Task", "Stage",
+                 "fit", "cache_dir"):
+        assert rows[name], name
 
 
-def test_the_question_mark_shows_them():
+def test_the_question_mark_shows_the_sections():
     from sentnb.encoders import PixelEncoder
     from sentnb.renderer import RenderConfig
-    wanted = {PixelEncoder.encode: ("batch_size : int, default 256", "Returns"),
-              RenderConfig: ("strategy : str, default 'continuous'",)}
-    for shown, names in wanted.items():
-        text = Inspector(theme_name="nocolor").info(shown)["docstring"]
-        assert all(name in text for name in names), text
+    expected = {PixelEncoder.encode: ("batch_size : int, default 256", "Returns"),
+                RenderConfig: ('strategy : str, default "continuous"',)}
+    for value, words in expected.items():
+        text = Inspector(theme_name="nocolor").info(value)["docstring"]
+        assert all(word in text for word in words), text
 
 
-def test_a_module_loaded_again_has_them_once():
-    import sentnb.losses.checks as module
-    module = importlib.reload(module)
-    assert module.gather.__doc__.count("Parameters\n-----") == 1
-
-
-def test_importing_the_package_loads_next_to_nothing(python):
+def test_importing_the_package_loads_nothing_else(python):
     code = "import sys; before = set(sys.modules); import sentnb; print(sorted(set(sys.modules) - before))"
-    assert python(code).strip() == "['sentnb', 'sentnb.docstrings']"
+    assert python(code).strip() == "['sentnb']"
 
 
 def test_help_of_the_package_names_its_parts():
     import sentnb
-    shown = pydoc.plain(pydoc.render_doc(sentnb))
-    assert "Five papers" in shown and "encoders (package)" in shown
+    text = pydoc.plain(pydoc.render_doc(sentnb))
+    assert "Five papers" in text and "encoders (package)" in text
 
 
-def test_names_are_found_once():
-    names = [(module, name) for module, values in documented().items() for name in values]
-    assert len(names) > 800 and not any(part.startswith("_") for _, name in names
-                                        for part in name.split(".") if not part.endswith("__"))
-    assert docstrings.Finder in sys.meta_path
+def test_sections_of_an_example():
+    source = docs.rewrite(EXAMPLE)
+    assert docs.rewrite(source) == source
+    classes = {node.name: node for node in ast.walk(ast.parse(source))
+               if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
+    text = {name: ast.get_docstring(node) for name, node in classes.items()}
+    assert text["Config"] == ("Sizes.\n\nParameters\n----------\nwidth : int, default 3\n    pixels; é\n"
+                              "names : list, default list()\n    of the layers")
+    assert text["area"] == ("The area.\n\nReturns\n-------\nint\n    pixels\n\n"
+                            "Examples\n--------\n>>> Config().area\n9")
+    assert text["Model"].endswith("size : int\n    number of layers") and text["__init__"] == "Not public."
+    assert text["fit"] == (
+        "Fit it. A second sentence.\n\nParameters\n----------\na : str|None\n    one|two\n*rest : list[str]\n"
+        "key, default 3\n    a comment above on two lines\n**options : int\n\n"
+        "Returns\n-------\nPath\n    the output\n\n"
+        "Raises\n------\nValueError\n    If `a` is empty.\nTypeError\n    If it is not a string.")
+    assert text["rows"] == ("Read lines.\n\nParameters\n----------\npath : Path\n    a file\n\n"
+                            "Yields\n------\nIterator[str]\n    each line\n\n"
+                            "Raises\n------\nOSError\n    Where there is no file.")
+    assert text["bare"] == "No comment, no section." and text["_private"] == "Private."
 
 
-def test_stars_defaults_and_pipes():
-    def f(a: "str|None", # one|two
-          *rest: list[str], # others
-          key=3, **options: int) -> None: pass
-    assert parameters_of(f) == [
-        Parameter("a", "str|None", "", "one|two"), Parameter("*rest", "list[str]", "", "others"),
-        Parameter("key", "int", "3", ""), Parameter("**options", "int", "", "")]
-    assert r"| `a` | `str\|None` |  | one\|two |" in table_of(parameters_of(f))
-    assert "Returns" not in section_of(parameters_of(f)) and "returns" not in table_of(parameters_of(f))
-    assert section_of(parameters_of(f)).startswith("Parameters\n----------\na : str|None\n    one|two\n*rest")
-    assert section_of([]) == table_of([]) == ""
+def test_tables_of_an_example():
+    source = docs.Source(EXAMPLE)
+    tables = {name: docs.table(docs.parameters(source, node))
+              for name, node in docs.definitions(source.tree.body)}
+    assert set(tables) == {"Config", "Config.area", "Model", "Model.fit", "rows", "bare"}
+    assert r"| `a` | `str\|None` |  | one\|two |" in tables["Model.fit"]
+    assert "| returns | `int` |  | pixels |" in tables["Config.area"]
+    assert tables["bare"] == ""

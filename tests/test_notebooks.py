@@ -169,6 +169,7 @@ def exported(tmp_path_factory) -> Path:
         code = f"import sys; sys.argv = ['nbdev']; from {module}; f()"
         done = subprocess.run([sys.executable, "-c", code], cwd=copy, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, ROOT/"docs"/"docstrings.py", copy/"sentnb"], check=True)
     return copy
 
 

@@ -16,7 +16,25 @@ def text_width(
     pixels: np.ndarray, # uint8 [16, W]
     num_patches: int, # text patches
 ) -> int: # pixels
-    "The width of the text; ValueError if there is no room for it and the end patch."
+    """The width of the text.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W]
+    num_patches : int
+        text patches
+
+    Returns
+    -------
+    int
+        pixels
+
+    Raises
+    ------
+    ValueError
+        If there is no room for it and the end patch.
+    """
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
         kind, shape = getattr(pixels, "dtype", ""), list(getattr(pixels, "shape", ()))
         raise ValueError(f"pixels is {type(pixels).__name__} {kind} {shape}: expected a uint8 array [16, W]")
@@ -33,7 +51,25 @@ def crop(
     rng: random.Random, # the source of all choices
     share: tuple[float, float]=(.5, .9), # least and greatest share of the patches kept, uniform between
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; the patches kept
-    "A random run of the text patches: one at least goes and one stays. A strip of one patch stays as it is."
+    """A random run of the text patches: one at least goes and one stays. A strip of one patch stays as it
+    is.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        text patches
+    rng : random.Random
+        the source of all choices
+    share : tuple[float, float], default (.5, .9)
+        least and greatest share of the patches kept, uniform between
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; the patches kept
+    """
     text_width(pixels, num_patches)
     if not 0 <= share[0] <= share[1] <= 1:
         raise ValueError(f"share={share}: expected 0 <= least <= greatest <= 1")
@@ -52,7 +88,22 @@ def horizontal_flip(
     num_patches: int, # text patches
     rng: random.Random, # not used
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; as many patches
-    "The text mirrored left to right, before its end patch."
+    """The text mirrored left to right, before its end patch.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        text patches
+    rng : random.Random
+        not used
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; as many patches
+    """
     width, out = text_width(pixels, num_patches), pixels.copy()
     out[:, :width] = pixels[:, :width][:, ::-1]
     return out, int(num_patches)
@@ -62,7 +113,22 @@ def vertical_flip(
     num_patches: int, # text patches
     rng: random.Random, # not used
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; as many patches
-    "The text mirrored top to bottom."
+    """The text mirrored top to bottom.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        text patches
+    rng : random.Random
+        not used
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; as many patches
+    """
     width, out = text_width(pixels, num_patches), pixels.copy()
     out[:, :width] = pixels[::-1, :width]
     return out, int(num_patches)
@@ -74,7 +140,24 @@ def blur(
     rng: random.Random, # draws sigma
     sigma: tuple[float, float]=(.5, 1.5), # least and greatest standard deviation in pixels, uniform between
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; as many patches
-    "The text under a Gaussian blur of random width."
+    """The text under a Gaussian blur of random width.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        text patches
+    rng : random.Random
+        draws sigma
+    sigma : tuple[float, float], default (.5, 1.5)
+        least and greatest standard deviation in pixels, uniform between
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; as many patches
+    """
     width, out = text_width(pixels, num_patches), pixels.copy()
     if not 0 < sigma[0] <= sigma[1]:
         raise ValueError(f"sigma={sigma}: expected 0 < least <= greatest, in pixels")
@@ -97,7 +180,24 @@ def image_mixture(
     rng: random.Random, # the source of all choices
     among: Sequence[str]=("crop", "horizontal_flip", "vertical_flip", "blur"), # names of IMAGE_AUGMENTERS
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; its text patches
-    "One of the four views, drawn anew for every strip."
+    """One of the four views, drawn anew for every strip.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        text patches
+    rng : random.Random
+        the source of all choices
+    among : Sequence[str], default ("crop", "horizontal_flip", "vertical_flip", "blur")
+        names of IMAGE_AUGMENTERS
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; its text patches
+    """
     return IMAGE_AUGMENTERS[rng.choice(among)](pixels, num_patches, rng)
 
 IMAGE_AUGMENTERS: dict[str, Callable[..., tuple[np.ndarray, int]]] = dict(
@@ -122,7 +222,22 @@ def resized_crop(
     rng: random.Random, # the source of all choices
     share: tuple[float, float]=(.2, 1.), # least and greatest share of the area, uniform between
 ) -> np.ndarray: # uint8, of the same shape
-    "A part of the picture, as large as the whole was."
+    """A part of the picture, as large as the whole was.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [height, width, 3], not changed
+    rng : random.Random
+        the source of all choices
+    share : tuple[float, float], default (.2, 1.)
+        least and greatest share of the area, uniform between
+
+    Returns
+    -------
+    np.ndarray
+        uint8, of the same shape
+    """
     _checked(pixels)
     if not 0 < share[0] <= share[1] <= 1:
         raise ValueError(f"share={share}: expected 0 < least <= greatest <= 1")
@@ -151,7 +266,24 @@ def colour_jitter(
     strength: float=.4, # brightness, contrast and saturation times 1 - strength to 1 + strength
     hue: float=.1, # at most so much of the circle, either way
 ) -> np.ndarray: # uint8, of the same shape
-    "The picture in other light."
+    """The picture in other light.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [height, width, 3], not changed
+    rng : random.Random
+        the source of all choices
+    strength : float, default .4
+        brightness, contrast and saturation times 1 - strength to 1 + strength
+    hue : float, default .1
+        at most so much of the circle, either way
+
+    Returns
+    -------
+    np.ndarray
+        uint8, of the same shape
+    """
     _checked(pixels)
     if not 0 <= strength <= 1 or not 0 <= hue <= .5:
         raise ValueError(f"strength={strength}, hue={hue}: expected 0 to 1, and 0 to 0.5")
@@ -169,7 +301,26 @@ def photograph_view(
     share: tuple[float, float]=(.2, 1.), # of the area that a crop keeps
     flip: float=.5, jitter: float=.8, grey: float=.2, # how often
 ) -> np.ndarray: # uint8, of the same shape
-    "Cropped, and each of the other three as often as is said; the defaults are those of VisualCSE's code."
+    """Cropped, and each of the other three as often as is said; the defaults are those of VisualCSE's code.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [height, width, 3], not changed
+    rng : random.Random
+        the source of all choices
+    share : tuple[float, float], default (.2, 1.)
+        of the area that a crop keeps
+    flip : float, default .5
+    jitter : float, default .8
+    grey : float, default .2
+        how often
+
+    Returns
+    -------
+    np.ndarray
+        uint8, of the same shape
+    """
     pixels = resized_crop(pixels, rng, share)
     if rng.random() < flip: pixels = pixels[:, ::-1]
     if rng.random() < jitter: pixels = colour_jitter(pixels, rng)

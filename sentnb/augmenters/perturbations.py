@@ -20,7 +20,24 @@ def mixture(
                           "word_shuffle_conditional"), # names of AUGMENTERS
     settings: dict[str, dict]|None=None, # name -> its arguments, e.g. {"char_swap": {"rate": .5}}
 ) -> str: # one perturbation of the text
-    "One of the perturbations, drawn anew for every text."
+    """One of the perturbations, drawn anew for every text.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    among : Sequence[str], default ("char_insert", "char_delete", "char_substitute", ...
+        names of AUGMENTERS
+    settings : dict[str, dict]|None, default None
+        name -> its arguments, e.g. {"char_swap": {"rate": .5}}
+
+    Returns
+    -------
+    str
+        one perturbation of the text
+    """
     name = rng.choice(among)
     return AUGMENTERS[name](text, rng, **(settings or {}).get(name, {}))
 
@@ -34,7 +51,24 @@ def perturb(
     seed: int=0, # with name and text it decides every choice
     **settings, # the perturbation's arguments: rate, count, ...
 ) -> str: # the perturbed text; `text` itself where nothing can change
-    "One perturbation by name; the choices depend on seed, name and text alone, not on order or machine."
+    """One perturbation by name; the choices depend on seed, name and text alone, not on order or machine.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    name : str
+        one of AUGMENTERS
+    seed : int, default 0
+        with name and text it decides every choice
+    **settings
+        the perturbation's arguments: rate, count, ...
+
+    Returns
+    -------
+    str
+        the perturbed text; `text` itself where nothing can change
+    """
     if name not in AUGMENTERS: raise ValueError(f"name={name!r}: expected one of {', '.join(AUGMENTERS)}")
     if not isinstance(text, str): raise TypeError(f"text is {type(text).__name__}: expected one str")
     return AUGMENTERS[name](text, random.Random(derive_seed(seed, name, text)), **settings)

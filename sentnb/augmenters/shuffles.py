@@ -29,7 +29,22 @@ def word_shuffle(
     rng: random.Random, # the source of all choices
     rate: float=1., # share of the words that may move, at least two
 ) -> str: # the same words
-    "Shuffle the words, across sub-sentences."
+    """Shuffle the words, across sub-sentences.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    rate : float, default 1.
+        share of the words that may move, at least two
+
+    Returns
+    -------
+    str
+        the same words
+    """
     check_view(text, rng, rate)
     kinds = units_of(text)
     units = [unit for unit, _ in kinds]
@@ -45,7 +60,22 @@ def word_shuffle_conditional(
     rng: random.Random, # the source of all choices
     rate: float=1., # share of the inner words that may move, at least two of each sub-sentence
 ) -> str: # the same words, sub-sentence by sub-sentence
-    "Shuffle the words inside each sub-sentence, which ends at one of `ENDS`; its first and last word stay."
+    """Shuffle the words inside each sub-sentence, which ends at one of `ENDS`; its first and last word stay.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    rate : float, default 1.
+        share of the inner words that may move, at least two of each sub-sentence
+
+    Returns
+    -------
+    str
+        the same words, sub-sentence by sub-sentence
+    """
     check_view(text, rng, rate)
     kinds, inside = units_of(text), []
     units = [unit for unit, _ in kinds]
@@ -66,7 +96,26 @@ def word_noise(
     inserted: int=2, # words of the text that are said once more, anywhere
     swapped: int=2, # times that two words change places
 ) -> str: # the words, with a space between them
-    "Words deleted, then some of the text repeated, then two at a time exchanged."
+    """Words deleted, then some of the text repeated, then two at a time exchanged.
+
+    Parameters
+    ----------
+    text : str
+        any str; its words are what stands between spaces
+    rng : random.Random
+        the source of all choices
+    deleted : float, default .3
+        share of the words, one of which stays
+    inserted : int, default 2
+        words of the text that are said once more, anywhere
+    swapped : int, default 2
+        times that two words change places
+
+    Returns
+    -------
+    str
+        the words, with a space between them
+    """
     check_view(text, rng, deleted)
     if inserted < 0 or swapped < 0:
         raise ValueError(f"inserted={inserted}, swapped={swapped}: expected whole numbers from 0")

@@ -18,7 +18,24 @@ def spans(
 ) -> tuple[str, str]: # two parts of `document`, verbatim
     """Two independent random spans of a document; they may overlap, or be equal.
 
-    A document of at most `min_words` words is its own span, twice; one without a word is a ValueError."""
+    A document of at most `min_words` words is its own span, twice; one without a word is a ValueError.
+
+    Parameters
+    ----------
+    document : str
+        at least one word
+    rng : random.Random
+        the source of all choices
+    min_words : int, default 8
+        shortest span; characters in unspaced scripts
+    max_words : int, default 32
+        longest span; lengths are uniform between the two
+
+    Returns
+    -------
+    tuple[str, str]
+        two parts of `document`, verbatim
+    """
     check_view(document, rng)
     if not 1 <= min_words <= max_words:
         raise ValueError(f"min_words={min_words}, max_words={max_words}: "

@@ -21,13 +21,35 @@ from collections.abc import Sequence
 def script(
     cluster: str, # one character
 ) -> str: # "LATIN", "CYRILLIC", "CJK", "DIGIT"; "" where Unicode has no name
-    "The first word of the Unicode name of a character's base."
+    """The first word of the Unicode name of a character's base.
+
+    Parameters
+    ----------
+    cluster : str
+        one character
+
+    Returns
+    -------
+    str
+        "LATIN", "CYRILLIC", "CJK", "DIGIT"; "" where Unicode has no name
+    """
     return unicodedata.name(cluster[0], "").split(" ")[0]
 
 def by_script(
     characters: list[str], # of one text
 ) -> dict[str, list[str]]: # script -> the different letters and digits, in order of appearance
-    "What a text has of each script."
+    """What a text has of each script.
+
+    Parameters
+    ----------
+    characters : list[str]
+        of one text
+
+    Returns
+    -------
+    dict[str, list[str]]
+        script -> the different letters and digits, in order of appearance
+    """
     scripts: dict[str, list[str]] = {}
     for character in dict.fromkeys(characters):
         if character[0].isalnum(): scripts.setdefault(script(character), []).append(character)
@@ -82,7 +104,17 @@ def _keys(c: str) -> str: # a capital's are capitals
 def candidates(
     cluster: str, # one character
 ) -> tuple[list[str], list[str]]:
-    "What looks like a character, and what lies by it on a keyboard."
+    """What looks like a character, and what lies by it on a keyboard.
+
+    Parameters
+    ----------
+    cluster : str
+        one character
+
+    Returns
+    -------
+    tuple[list[str], list[str]]
+    """
     if len(cluster) == 1 and 0 <= (n := ord(cluster) - 0xAC00) < 11172: # 19 initials x 21 vowels x 28 finals
         return [chr(ord(cluster) + step*28) for step in (-1, 1) if 0 <= n // 28 % 21 + step < 21], []
     if cluster in _ALIKE or _keys(cluster): return list(_ALIKE.get(cluster, "")), list(_keys(cluster))
@@ -118,7 +150,26 @@ def char_insert(
     count: int|None=None, # number of insertions, instead of `rate`
     alphabets: dict[str, str]|None=None, # script -> letters, besides or instead of ALPHABETS
 ) -> str: # `count` characters longer, as far as there are letters to stand beside
-    "Insert a letter of the same script before or after a letter; a digit beside a digit."
+    """Insert a letter of the same script before or after a letter; a digit beside a digit.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    rate : float, default .25
+        share of the words with an insertion
+    count : int|None, default None
+        number of insertions, instead of `rate`
+    alphabets : dict[str, str]|None, default None
+        script -> letters, besides or instead of ALPHABETS
+
+    Returns
+    -------
+    str
+        `count` characters longer, as far as there are letters to stand beside
+    """
     check_view(text, rng, rate)
     characters, table = clusters(text), {**ALPHABETS, **(alphabets or {})}
     words, own, out = word_sites(characters), by_script(characters), characters[:]
@@ -136,7 +187,24 @@ def char_delete(
     rate: float=.25, # share of the words (of two letters or more) that lose one
     count: int|None=None, # number of deletions, instead of `rate`
 ) -> str: # `count` characters shorter, as far as every word keeps one
-    "Delete a letter or digit with its marks; the last one of a word stays."
+    """Delete a letter or digit with its marks; the last one of a word stays.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    rate : float, default .25
+        share of the words (of two letters or more) that lose one
+    count : int|None, default None
+        number of deletions, instead of `rate`
+
+    Returns
+    -------
+    str
+        `count` characters shorter, as far as every word keeps one
+    """
     check_view(text, rng, rate)
     characters = clusters(text)
     words = [word for word in word_sites(characters) if len(word) > 1]
@@ -150,7 +218,24 @@ def char_swap(
     rate: float=.25, # share of the words (with two different neighbours) that have a swap
     count: int|None=None, # number of swaps, instead of `rate`
 ) -> str: # the same characters
-    "Swap two neighbouring, different letters of a word; a letter takes part in one swap at most."
+    """Swap two neighbouring, different letters of a word; a letter takes part in one swap at most.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    rate : float, default .25
+        share of the words (with two different neighbours) that have a swap
+    count : int|None, default None
+        number of swaps, instead of `rate`
+
+    Returns
+    -------
+    str
+        the same characters
+    """
     check_view(text, rng, rate)
     characters = clusters(text)
     def differ(i: int, j: int) -> bool: return j == i + 1 and characters[i] != characters[j]
@@ -174,7 +259,28 @@ def char_substitute(
     by: str="both", # "lookalike", "keyboard", or "both": where a letter has both, each with equal chance
     others: str="text", # where it has neither: "text", another of its script in the text; "keep", leave it
 ) -> str: # as many characters, `count` of them others
-    "Replace a letter by one that looks like it or lies beside it on the keyboard."
+    """Replace a letter by one that looks like it or lies beside it on the keyboard.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of all choices
+    rate : float, default .25
+        share of the words with a substitution
+    count : int|None, default None
+        number of substitutions, instead of `rate`
+    by : str, default "both"
+        "lookalike", "keyboard", or "both": where a letter has both, each with equal chance
+    others : str, default "text"
+        where it has neither: "text", another of its script in the text; "keep", leave it
+
+    Returns
+    -------
+    str
+        as many characters, `count` of them others
+    """
     check_view(text, rng, rate)
     one_of("both", "lookalike", "keyboard")("by", by); one_of("text", "keep")("others", others)
     characters = clusters(text)

@@ -15,7 +15,22 @@ def typed_together(
     start: int, # where a character begins
     i: int, # above `start`: the code point asked about
 ) -> bool:
-    "Whether a typo takes it along with that character: as `core.joins` says, but for spaces and non-joiners."
+    """Whether a typo takes it along with that character: as `core.joins` says, but for spaces and
+    non-joiners.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    start : int
+        where a character begins
+    i : int
+        above `start`: the code point asked about
+
+    Returns
+    -------
+    bool
+    """
     c, last = text[i], text[i-1]
     if c.isspace() or last.isspace(): return False
     jamo = "\u1160" <= c <= "\u11ff" or "\ud7b0" <= c <= "\ud7fb"
@@ -24,7 +39,18 @@ def typed_together(
 def clusters(
     text: str, # any str
 ) -> list[str]: # joined, they are `text`
-    "The characters as a typist counts them: a base with its marks and joiners, or two regional indicators."
+    """The characters as a typist counts them: a base with its marks and joiners, or two regional indicators.
+
+    Parameters
+    ----------
+    text : str
+        any str
+
+    Returns
+    -------
+    list[str]
+        joined, they are `text`
+    """
     return graphemes(text, typed_together)
 
 # %% ../../nbs/api/1_augmenters/01_words.ipynb #4b44fbc0
@@ -49,7 +75,18 @@ def units_of(
     text: str, # any str
 ) -> list[tuple[str, str]]: # (unit, kind); joined, the units are `text`
     """The words of a text and what is between them. A kind is "word"; "char", of an unspaced script; "run",
-    other letters written against one; "mark", punctuation that stands alone; "space"."""
+    other letters written against one; "mark", punctuation that stands alone; "space".
+
+    Parameters
+    ----------
+    text : str
+        any str
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        (unit, kind); joined, the units are `text`
+    """
     tokens = re.findall(r"\s+|\S+", text)
     units = [unit for token in tokens for unit in ([(token, "space")] if token.isspace() else _pieces(token))]
     return [(unit, "mark" if kind in ("word", "run") and _is_punctuation(unit) else kind)
@@ -59,7 +96,18 @@ def units_of(
 def word_sites(
     characters: list[str], # as `clusters` gives them
 ) -> list[list[int]]: # indices of characters
-    "The letters and digits of each word; a word of an unspaced script is two neighbours."
+    """The letters and digits of each word; a word of an unspaced script is two neighbours.
+
+    Parameters
+    ----------
+    characters : list[str]
+        as `clusters` gives them
+
+    Returns
+    -------
+    list[list[int]]
+        indices of characters
+    """
     words, open_ = [], ""
     for i, character in enumerate(characters):
         if not character[0].isalnum():
@@ -78,7 +126,17 @@ def check_view(
     rng: random.Random, # the source of all choices
     rate: float=0., # a share
 ) -> None:
-    "TypeError or ValueError, of each view of a text alike."
+    """TypeError or ValueError, of each view of a text alike.
+
+    Parameters
+    ----------
+    text : str
+        one text
+    rng : random.Random
+        the source of all choices
+    rate : float, default 0.
+        a share
+    """
     if not isinstance(text, str): raise TypeError(f"text is {type(text).__name__}: expected one str")
     if not isinstance(rng, random.Random):
         raise TypeError(f"rng is {type(rng).__name__}: expected a random.Random, such as random.Random(0)")

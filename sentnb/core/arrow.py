@@ -48,7 +48,13 @@ class Rows(Sequence):
     """Texts, or tuples of texts and numbers, all of one kind; read like a list, and not to be changed.
 
     >>> pairs = Rows((row["span1"], row["span2"]) for row in table)
-    >>> Stage("topical", pairs, steps=50_500)"""
+    >>> Stage("topical", pairs, steps=50_500)
+
+    Parameters
+    ----------
+    rows : Iterable[str|tuple]
+        read once, a block at a time
+    """
     def __init__(self,
         rows: Iterable[str|tuple], # read once, a block at a time
     ):
@@ -97,7 +103,19 @@ def of_table(cls: Rows,
     table: Any, # a pyarrow.Table; of a datasets.Dataset without chosen rows `dataset.data.table`
     columns: Sequence[str], # of texts and numbers; of one, the rows are its values
 ) -> Rows:
-    "Columns of a table as they lie in memory or in a mapped file: nothing is copied."
+    """Columns of a table as they lie in memory or in a mapped file: nothing is copied.
+
+    Parameters
+    ----------
+    table : Any
+        a pyarrow.Table; of a datasets.Dataset without chosen rows `dataset.data.table`
+    columns : Sequence[str]
+        of texts and numbers; of one, the rows are its values
+
+    Returns
+    -------
+    Rows
+    """
     rows, batches = cls(()), table.select(list(columns)).to_batches()
     rows._hold(_whole(batches), len(columns) == 1)
     return rows
@@ -106,7 +124,18 @@ def of_table(cls: Rows,
 def columns(self: Rows,
     *numbers: int, # from 0
 ) -> Rows: # of one column its values
-    "One side of all pairs, or two of three."
+    """One side of all pairs, or two of three.
+
+    Parameters
+    ----------
+    *numbers : int
+        from 0
+
+    Returns
+    -------
+    Rows
+        of one column its values
+    """
     rows = Rows(())
     rows._hold([(batch.select(list(numbers)), chosen) for batch, chosen in self.parts], len(numbers) == 1)
     return rows
@@ -116,7 +145,24 @@ def select(
     rows: Sequence,
     places: Iterable[int], # from 0, each larger than the one before
 ) -> Sequence: # of the same kind
-    "The rows at these places. ValueError where the places of Rows do not rise."
+    """The rows at these places.
+
+    Parameters
+    ----------
+    rows : Sequence
+    places : Iterable[int]
+        from 0, each larger than the one before
+
+    Returns
+    -------
+    Sequence
+        of the same kind
+
+    Raises
+    ------
+    ValueError
+        Where the places of Rows do not rise.
+    """
     if not isinstance(rows, Rows): return [rows[i] for i in places]
     import numpy as np
     places, some = np.fromiter(places, np.int64), Rows(())
@@ -131,7 +177,17 @@ def select(
 def distinct(
     texts: Sequence[str],
 ) -> Sequence[str]: # of the same kind
-    "Each text once, where it is said first; of each 64 bits of a digest are held, and not the text."
+    """Each text once, where it is said first; of each 64 bits of a digest are held, and not the text.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+
+    Returns
+    -------
+    Sequence[str]
+        of the same kind
+    """
     import numpy as np
     def digest(text): return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
     numbers = (int.from_bytes(digest(text), "little") for text in texts)
@@ -141,7 +197,22 @@ def distinct(
 def joined(
     *several: Sequence,
 ) -> Sequence: # a list, where all are
-    "All rows one after the other. ValueError where they are not of one kind."
+    """All rows one after the other.
+
+    Parameters
+    ----------
+    *several : Sequence
+
+    Returns
+    -------
+    Sequence
+        a list, where all are
+
+    Raises
+    ------
+    ValueError
+        Where they are not of one kind.
+    """
     if not any(isinstance(rows, Rows) for rows in several): return list(itertools.chain(*several))
     several = [rows if isinstance(rows, Rows) else Rows(rows) for rows in several if len(rows)]
     if len(kinds := {(rows.single, batch.num_columns) for rows in several for batch, _ in rows.parts}) > 1:

@@ -22,7 +22,14 @@ class Rule:
         name: str, # of the value, e.g. of a field
         value: Any,
     ) -> None:
-        "ValueError unless the value is as it must be."
+        """ValueError unless the value is as it must be.
+
+        Parameters
+        ----------
+        name : str
+            of the value, e.g. of a field
+        value : Any
+        """
         try: held = self.holds(value)
         except TypeError: held = False   # "3" < 4
         if not held: raise ValueError(f"{name}={value!r}: expected {self.words}")
@@ -31,7 +38,17 @@ class Rule:
 def positive(
     example: float|None=None, # to be shown in the error
 ) -> Rule:
-    "A finite number above 0."
+    """A finite number above 0.
+
+    Parameters
+    ----------
+    example : float|None, default None
+        to be shown in the error
+
+    Returns
+    -------
+    Rule
+    """
     such = f", such as {example:g}" if example else ""
     return Rule(f"a positive number{such}", lambda x: 0 < x < math.inf)
 
@@ -53,7 +70,19 @@ def between(
     high: float,
     open: bool=False, # neither bound itself
 ) -> Rule:
-    "A number from `low` to `high`."
+    """A number from `low` to `high`.
+
+    Parameters
+    ----------
+    low : float
+    high : float
+    open : bool, default False
+        neither bound itself
+
+    Returns
+    -------
+    Rule
+    """
     if open: return Rule(f"a number between {low:g} and {high:g}", lambda x: low < x < high)
     return Rule(f"a number from {low:g} to {high:g}", lambda x: low <= x <= high)
 
@@ -61,7 +90,17 @@ def between(
 def one_of(
     *values: Any, # strings, numbers, None
 ) -> Rule:
-    "One of these values, of the same type: 1 is not True."
+    """One of these values, of the same type: 1 is not True.
+
+    Parameters
+    ----------
+    *values : Any
+        strings, numbers, None
+
+    Returns
+    -------
+    Rule
+    """
     return Rule("one of " + ", ".join(str(value) for value in values),
                 lambda x: any(x is value or (type(x) is type(value) and x == value) for value in values))
 
@@ -73,7 +112,17 @@ def optional(
 
 # %% ../../nbs/api/0_core/01_checks.ipynb #6c69dfd0
 def checked(**rules: Rule) -> Callable[[type], type]: # a decorator for the class below @dataclass
-    "Each field named is held to its rule when an instance is made, before the class's own `__post_init__`."
+    """Each field named is held to its rule when an instance is made, before the class's own `__post_init__`.
+
+    Parameters
+    ----------
+    **rules : Rule
+
+    Returns
+    -------
+    Callable[[type], type]
+        a decorator for the class below @dataclass
+    """
     def decorate(cls):
         own = cls.__dict__.get("__post_init__")
         def __post_init__(self):
@@ -97,7 +146,20 @@ def lazy_names(
 ) -> tuple[Callable, Callable, list[str]]: # the package's __getattr__, __dir__ and __all__
     """The front door of a package:
 
-    `__getattr__, __dir__, __all__ = lazy_names(__name__, pixel=["PixelEncoder"])`"""
+    `__getattr__, __dir__, __all__ = lazy_names(__name__, pixel=["PixelEncoder"])`
+
+    Parameters
+    ----------
+    package : str
+        its __name__
+    **homes : Iterable[str]
+        module of the package -> the names that it brings
+
+    Returns
+    -------
+    tuple[Callable, Callable, list[str]]
+        the package's __getattr__, __dir__ and __all__
+    """
     where = {name: module for module, names in homes.items() for name in names}
     def __getattr__(name: str):
         if name in where: return getattr(importlib.import_module(f"{package}.{where[name]}"), name)

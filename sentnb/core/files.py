@@ -15,14 +15,36 @@ from typing import Any
 def fingerprint(
     value: Any, # anything JSON can hold
 ) -> str: # 16 hexadecimal digits
-    "Identifies settings or data: sha256 of canonical JSON."
+    """Identifies settings or data: sha256 of canonical JSON.
+
+    Parameters
+    ----------
+    value : Any
+        anything JSON can hold
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 def file_sha256(
     path: str|Path, # an existing file
 ) -> str: # 64 hexadecimal digits
-    "sha256 of a file's bytes, read in blocks."
+    """sha256 of a file's bytes, read in blocks.
+
+    Parameters
+    ----------
+    path : str|Path
+        an existing file
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits
+    """
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20): digest.update(block)
@@ -32,7 +54,13 @@ def file_sha256(
 def mode_by_umask(
     path: str|Path, # a file of ours
 ) -> None:
-    "Lets those read it who may read any new file: a temporary file is its owner's alone."
+    """Lets those read it who may read any new file: a temporary file is its owner's alone.
+
+    Parameters
+    ----------
+    path : str|Path
+        a file of ours
+    """
     umask = os.umask(0); os.umask(umask)
     os.chmod(path, 0o666 & ~umask)
 
@@ -42,7 +70,18 @@ def replacing(
 ) -> Iterator[Path]: # a temporary path of the same folder and suffix
     """Write to what this yields: it replaces `path` at once, or, on an error, `path` stays as it was.
 
-    OSError names `path`, before anything is written, where it is a folder or cannot be written to."""
+    OSError names `path`, before anything is written, where it is a folder or cannot be written to.
+
+    Parameters
+    ----------
+    path : str|Path
+        the file to be written; its folder is created
+
+    Yields
+    ------
+    Iterator[Path]
+        a temporary path of the same folder and suffix
+    """
     path = Path(path)
     if path.is_dir(): raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file", str(path))
     try:
@@ -63,7 +102,20 @@ def write_atomic(
     path: str|Path, # the file to be written
     content: str|bytes, # text is written as UTF-8, newlines as they are
 ) -> Path: # `path`
-    "Write a whole file, or leave the old one."
+    """Write a whole file, or leave the old one.
+
+    Parameters
+    ----------
+    path : str|Path
+        the file to be written
+    content : str|bytes
+        text is written as UTF-8, newlines as they are
+
+    Returns
+    -------
+    Path
+        `path`
+    """
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     return Path(path)

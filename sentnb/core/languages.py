@@ -22,7 +22,21 @@ def joins(
     start: int, # where the character begins that is open
     i: int, # above `start`: the code point asked about
 ) -> bool:
-    "Whether it belongs to that character: a mark, a joiner or what follows one, a skin tone, half a flag."
+    """Whether it belongs to that character: a mark, a joiner or what follows one, a skin tone, half a flag.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    start : int
+        where the character begins that is open
+    i : int
+        above `start`: the code point asked about
+
+    Returns
+    -------
+    bool
+    """
     c, last = text[i], text[i-1]
     return (unicodedata.category(c)[0] == "M" or c == "\u200d" or last == "\u200d"
             or "\U0001f3fb" <= c <= "\U0001f3ff" or "\U000e0020" <= c <= "\U000e007f" # skin tones, tags
@@ -37,7 +51,20 @@ def graphemes(
     text: str, # any str
     rule: Callable[[str, int, int], bool]=joins, # takes text, start and i, as `joins` does
 ) -> list[str]: # joined, they are `text`
-    "The characters of a text as a reader counts them; the rule is asked where a text has marks or joiners."
+    """The characters of a text as a reader counts them; the rule is asked where a text has marks or joiners.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rule : Callable[[str, int, int], bool], default joins
+        takes text, start and i, as `joins` does
+
+    Returns
+    -------
+    list[str]
+        joined, they are `text`
+    """
     if _ALONE.fullmatch(text): return list(text)
     starts = [0]
     for i in range(1, len(text)):

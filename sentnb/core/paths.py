@@ -17,7 +17,26 @@ def pick(
     profile: str, # one of PROFILES
     *, demo: Any, small: Any, paper: Any, # the value for each profile
 ) -> Any:
-    "The value for this profile; ValueError on a name that is not a profile."
+    """The value for this profile.
+
+    Parameters
+    ----------
+    profile : str
+        one of PROFILES
+    demo : Any
+    small : Any
+    paper : Any
+        the value for each profile
+
+    Returns
+    -------
+    Any
+
+    Raises
+    ------
+    ValueError
+        On a name that is not a profile.
+    """
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: expected one of {', '.join(PROFILES)}")
     return dict(demo=demo, small=small, paper=paper)[profile]
@@ -26,7 +45,20 @@ def settings_for(
     profile: str, # one of PROFILES
     table: dict[str, tuple], # setting -> (demo, small, paper)
 ) -> dict[str, Any]: # setting -> value
-    "One column of an experiment's settings table; ValueError names a row that lacks a column."
+    """One column of an experiment's settings table; ValueError names a row that lacks a column.
+
+    Parameters
+    ----------
+    profile : str
+        one of PROFILES
+    table : dict[str, tuple]
+        setting -> (demo, small, paper)
+
+    Returns
+    -------
+    dict[str, Any]
+        setting -> value
+    """
     for name, values in table.items():
         if len(values) != 3:
             raise ValueError(f"setting {name!r} has {len(values)} columns, expected 3: {', '.join(PROFILES)}")
@@ -61,7 +93,19 @@ def project_root() -> Path:
 def data_dir(
     *names: str, # folders below data/, e.g. "paper"
 ) -> Path: # not created
-    "A folder of data/: what the project embeds, and its own checkpoints; of the package without a checkout."
+    """A folder of data/: what the project embeds, and its own checkpoints; of the package without a
+    checkout.
+
+    Parameters
+    ----------
+    *names : str
+        folders below data/, e.g. "paper"
+
+    Returns
+    -------
+    Path
+        not created
+    """
     packed = _PACKED.is_dir() and not _checkout()
     return (_PACKED if packed else project_root()/"data").joinpath(*names)
 
@@ -69,7 +113,18 @@ def cache_dir(
     *names: str, # folders below the cache
 ) -> Path: # created
     """A folder for what can be made again: `SENTNB_CACHE`, else data/cache of the checkout (ignored by
-    git), else sentnb in the user's cache."""
+    git), else sentnb in the user's cache.
+
+    Parameters
+    ----------
+    *names : str
+        folders below the cache
+
+    Returns
+    -------
+    Path
+        created
+    """
     named, checkout = os.environ.get("SENTNB_CACHE"), _checkout()
     if named: whole = Path(named)
     elif checkout: whole = checkout/"data"/"cache"
@@ -82,7 +137,20 @@ def figures_dir(
     notebook: str, # "05_leapfrog"
     profile: str, # "demo", "small" or "paper"
 ) -> Path: # created
-    "Where a run leaves its evidence: `SENTNB_FIGURES`, else figures/, then notebook and profile."
+    """Where a run leaves its evidence: `SENTNB_FIGURES`, else figures/, then notebook and profile.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str
+        "demo", "small" or "paper"
+
+    Returns
+    -------
+    Path
+        created
+    """
     pick(profile, demo=0, small=0, paper=0)
     folder = Path(os.environ.get("SENTNB_FIGURES") or project_root()/"figures")/notebook/profile
     folder.mkdir(parents=True, exist_ok=True)

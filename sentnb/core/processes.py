@@ -17,7 +17,13 @@ from .checks import whole
 def use_threads(
     threads: int, # at least 1
 ) -> None:
-    "Torch, OpenMP and BLAS compute in so many threads from here on, whatever machine and environment say."
+    """Torch, OpenMP and BLAS compute in so many threads from here on, whatever machine and environment say.
+
+    Parameters
+    ----------
+    threads : int
+        at least 1
+    """
     whole(1)("threads", threads)
     later = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS") # read when a library is loaded
     os.environ.update(dict.fromkeys(later, str(threads)))
@@ -33,7 +39,13 @@ _apart = False # whether the first process is doing something alone
 def meet(
     cpu: bool|None=None, # talk as CPUs do; None: where torch sees no GPU
 ) -> None:
-    "Where several processes run together they find each other, once, and wait for each other from then on."
+    """Where several processes run together they find each other, once, and wait for each other from then on.
+
+    Parameters
+    ----------
+    cpu : bool|None, default None
+        talk as CPUs do; None: where torch sees no GPU
+    """
     if int(os.environ.get("WORLD_SIZE", 1)) < 2: return
     if _apart: raise RuntimeError("training, or another step that all processes take, within what the first "
                                   "one does alone: the others would wait forever. Train before you measure")
@@ -46,7 +58,17 @@ def meet(
 def as_first(
     value: Any=None, # what can be pickled; None: they only wait for each other
 ) -> Any:
-    "What the first process has. Every process must ask; one alone gets its own value."
+    """What the first process has. Every process must ask; one alone gets its own value.
+
+    Parameters
+    ----------
+    value : Any, default None
+        what can be pickled; None: they only wait for each other
+
+    Returns
+    -------
+    Any
+    """
     meet()
     if int(os.environ.get("WORLD_SIZE", 1)) < 2: return value
     from accelerate.utils import broadcast_object_list
@@ -55,7 +77,17 @@ def as_first(
 def by_first(
     work: Callable[[], Any],
 ) -> Any: # what it gave, in every process
-    "Done by the first process alone, once all have come here; the others wait, and are told."
+    """Done by the first process alone, once all have come here; the others wait, and are told.
+
+    Parameters
+    ----------
+    work : Callable[[], Any]
+
+    Returns
+    -------
+    Any
+        what it gave, in every process
+    """
     global _apart
     if int(os.environ.get("WORLD_SIZE", 1)) < 2: return work()
     as_first()

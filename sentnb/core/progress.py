@@ -13,7 +13,13 @@ from typing import Any
 def tell(
     **said: Any, # JSON values
 ) -> None:
-    "Tell it to the driver that runs this notebook; where there is none, nobody."
+    """Tell it to the driver that runs this notebook; where there is none, nobody.
+
+    Parameters
+    ----------
+    **said : Any
+        JSON values
+    """
     if not (path := os.environ.get("SENTNB_TOLD")): return
     with open(path, "a", encoding="utf-8") as file: file.write(json.dumps(said, default=float) + "\n")
 
@@ -32,7 +38,15 @@ def progress(
     show: bool|None=None, # None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
     **options: Any, # of tqdm: iterable or total, desc, unit, initial
 ): # a tqdm bar, to be used in a `with` statement
-    "A bar of tqdm. The variable is read here, each time anew: tqdm's bar for notebooks does not read it."
+    """A bar of tqdm. The variable is read here, each time anew: tqdm's bar for notebooks does not read it.
+
+    Parameters
+    ----------
+    show : bool|None, default None
+        None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
+    **options : Any
+        of tqdm: iterable or total, desc, unit, initial
+    """
     from tqdm.auto import tqdm
     silent = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
     bar, disable = _telling() if os.environ.get("SENTNB_TOLD") else tqdm, silent if show is None else not show

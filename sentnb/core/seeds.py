@@ -13,7 +13,20 @@ def derive_seed(
     seed: int, # the seed of the run
     *names: str|int, # what draws, e.g. "augment", epoch
 ) -> int: # 0 <= seed < 2**32
-    "A seed for one named part of a run: the first four bytes of a sha256, the same on every machine."
+    """A seed for one named part of a run: the first four bytes of a sha256, the same on every machine.
+
+    Parameters
+    ----------
+    seed : int
+        the seed of the run
+    *names : str|int
+        what draws, e.g. "augment", epoch
+
+    Returns
+    -------
+    int
+        0 <= seed < 2**32
+    """
     text = json.dumps([seed, *names])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -21,7 +34,15 @@ def seed_everything(
     seed: int, # the seed of the run
     deterministic: bool=True, # ask torch for deterministic algorithms, where it is installed
 ) -> None:
-    "Seed `random`, NumPy and torch; on a CPU the same command then gives the same numbers."
+    """Seed `random`, NumPy and torch; on a CPU the same command then gives the same numbers.
+
+    Parameters
+    ----------
+    seed : int
+        the seed of the run
+    deterministic : bool, default True
+        ask torch for deterministic algorithms, where it is installed
+    """
     random.seed(seed)
     with contextlib.suppress(ImportError):
         import numpy; numpy.random.seed(seed % 2**32)

@@ -26,7 +26,51 @@ _COMMIT = Rule("a commit, 40 hexadecimal digits or the first 7",
 @dataclass(frozen=True)
 @checked(name=_TWO_PARTS, revision=optional(_COMMIT))
 class Dataset:
-    "One data set: what it is, where it comes from, on what terms, and what it is for."
+    """One data set: what it is, where it comes from, on what terms, and what it is for.
+
+    Parameters
+    ----------
+    name : str
+        the folder below $SENTNB_HUB, "<org>/<name>"
+    note : str
+        what it is, in a line
+    splits : dict[str, tuple[str, ...]]
+        configuration -> its splits
+    columns : tuple[str, ...]|dict[str, tuple[str, ...]]
+        by the configuration's first part if a dict
+    licence : str
+        as its source states it
+    citation : str
+        author and year
+    homepage : str
+        where it can be read about
+    hub_id : str|None, default None
+        its name on the Hub; None: not there in this form
+    revision : str|None, default None
+        the commit on the Hub, or its first 7 digits; None: unpinned
+    hub_config : str|None, default None
+        the Hub's name of the one configuration, where it differs
+    hub_file : str|None, default None
+        the file there that is read, or several by ? and *; None: all
+    by_row : bool, default False
+        `documents` reads it row by row from there; no file is fetched
+    size : int|None, default None
+        bytes to be downloaded, about; None: not known
+    original : Any, default None
+        public files that are read where the Hub has none: `sets.originals` adds them
+    label_names : bool, default False
+        the Hub holds class numbers; turn them into names, drop rows without one
+    train : Trained|None, default None
+        what an encoder is trained on
+    parallel : Parallel|None, default None
+        which columns are translations of each other
+    scored : Scored|None, default None
+        which pairs have a gold score
+    test : tuple[TestRole, ...], default ()
+        what is evaluated
+    pretraining : Source|None, default None
+        which text is pre-trained on
+    """
     name: str # the folder below $SENTNB_HUB, "<org>/<name>"
     note: str # what it is, in a line
     splits: dict[str, tuple[str, ...]] # configuration -> its splits
@@ -62,7 +106,17 @@ def configs(self: Dataset) -> tuple[str, ...]:
 def get_columns(self: Dataset,
     config: str, # one of `configs`
 ) -> tuple[str, ...]:
-    "The columns of one configuration."
+    """The columns of one configuration.
+
+    Parameters
+    ----------
+    config : str
+        one of `configs`
+
+    Returns
+    -------
+    tuple[str, ...]
+    """
     return self.columns[config.split("-")[0]] if isinstance(self.columns, dict) else self.columns
 
 @patch
@@ -70,7 +124,19 @@ def resolve(self: Dataset,
     config: str|None, # None where there is only one
     split: str,
 ) -> tuple[str, str]: # both checked
-    "The only configuration if None, `dev` for `validation` and back; ValueError lists what there is."
+    """The only configuration if None, `dev` for `validation` and back; ValueError lists what there is.
+
+    Parameters
+    ----------
+    config : str|None
+        None where there is only one
+    split : str
+
+    Returns
+    -------
+    tuple[str, str]
+        both checked
+    """
     def expected(given, known): return f"{self.name}: {given}, expected one of {', '.join(known)}"
     if config is None:
         if len(self.splits) > 1: raise ValueError(expected("config=None", self.configs))
@@ -114,7 +180,25 @@ _COLLECTION = one_of("public", "papers")
 @dataclass(frozen=True)
 @checked(kind=one_of(*KINDS), collection=_COLLECTION)
 class TrainRole(Role):
-    "What an encoder is trained on: an example from each row."
+    """What an encoder is trained on: an example from each row.
+
+    Parameters
+    ----------
+    kind : str
+        one of KINDS
+    columns : tuple[str, ...]
+        of an example; where English stands in more than two, pairs are drawn from them
+    name : str, default ""
+        of the source, where examples of several are told apart
+    split : str, default "train"
+    without : dict[str, tuple[str, ...]], default dict()
+        column -> values: rows left out
+    only : dict[str, tuple[str, ...]], default dict()
+        column -> values: rows kept, see `keeps`
+    collection : str, default "public"
+        or "papers": what the authors of a paper trained on
+    place : int, default LAST
+    """
     kind: str # one of KINDS
     columns: tuple[str, ...] # of an example; where English stands in more than two, pairs are drawn from them
     name: str = "" # of the source, where examples of several are told apart
@@ -129,7 +213,18 @@ class TrainRole(Role):
 def parts(self: TrainRole,
     dataset: Dataset, # whose role it is
 ) -> Iterator[tuple[str|None, str, tuple[str, ...]]]: # configuration, split, columns
-    "All that it reads."
+    """All that it reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        whose role it is
+
+    Yields
+    ------
+    Iterator[tuple[str|None, str, tuple[str, ...]]]
+        configuration, split, columns
+    """
     yield None, self.split, tuple(dict.fromkeys((*self.columns, *self.without, *self.only)))
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #bf994404
@@ -152,7 +247,30 @@ def keeps(self: TrainRole,
 @dataclass(frozen=True)
 @checked(collection=_COLLECTION)
 class ParallelRole(Role):
-    "Translations: where the same sentence stands in each language."
+    """Translations: where the same sentence stands in each language.
+
+    Parameters
+    ----------
+    name : str
+        as `parallel_pairs` calls it
+    columns : dict[str, tuple[str, ...]]
+        language -> its columns, as many for each language
+    split : str, default "train"
+        that is read where none is asked for
+    by_config : bool, default False
+        each language is a configuration, with the same rows in the same order
+    row : str|None, default None
+        then: the column that says which rows are the same, where their order does not
+    codes : dict[str, str], default dict()
+        language -> code, where rows have English and it
+    marked : str|None, default None
+        then: the column that holds the code; None: it names a configuration
+    trained : bool, default True
+        False: for evaluation only
+    collection : str, default "public"
+        or "papers": what the authors of a paper trained on
+    place : int, default LAST
+    """
     name: str # as `parallel_pairs` calls it
     columns: dict[str, tuple[str, ...]] # language -> its columns, as many for each language
     split: str = "train" # that is read where none is asked for
@@ -172,14 +290,35 @@ class ParallelRole(Role):
 def config(self: ParallelRole,
     language: str, # of `columns`; in a set that has English beside one other, the other
 ) -> str|None:
-    "The configuration that holds this language."
+    """The configuration that holds this language.
+
+    Parameters
+    ----------
+    language : str
+        of `columns`; in a set that has English beside one other, the other
+
+    Returns
+    -------
+    str|None
+    """
     return language if self.by_config else None if self.marked else self.codes.get(language)
 
 @patch
 def parts(self: ParallelRole,
     dataset: Dataset, # whose role it is
 ) -> Iterator[tuple[str|None, str, tuple[str, ...]]]: # configuration, split, columns
-    "All that it reads."
+    """All that it reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        whose role it is
+
+    Yields
+    ------
+    Iterator[tuple[str|None, str, tuple[str, ...]]]
+        configuration, split, columns
+    """
     for language, columns in self.columns.items():
         if self.codes and not self.marked and language == "en": continue # beside each of the others
         yield self.config(language), self.split, (*columns, *filter(None, (self.row, self.marked)))
@@ -187,7 +326,19 @@ def parts(self: ParallelRole,
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #b4ffe2da
 @dataclass(frozen=True)
 class ScoredRole(Role):
-    "Pairs of sentences with a gold score: a test of similarity, or what it holds in some languages."
+    """Pairs of sentences with a gold score: a test of similarity, or what it holds in some languages.
+
+    Parameters
+    ----------
+    test : str
+        its name: "STS12"; sets with the same name hold other languages of one test
+    gold : str, default "score"
+        column
+    subset : str|None, default "subset"
+        the column that says which part of the test a pair is of; None: it has none
+    languages : tuple[str, ...], default ("en",)
+        configurations, where there are several
+    """
     test: str # its name: "STS12"; sets with the same name hold other languages of one test
     gold: str = "score" # column
     subset: str|None = "subset" # the column that says which part of the test a pair is of; None: it has none
@@ -198,21 +349,53 @@ class ScoredRole(Role):
 def config(self: ScoredRole,
     language: str, # of `languages`
 ) -> str|None:
-    "The configuration that holds this language."
+    """The configuration that holds this language.
+
+    Parameters
+    ----------
+    language : str
+        of `languages`
+
+    Returns
+    -------
+    str|None
+    """
     return language if self.languages != ("en",) else None
 
 @patch
 def parts(self: ScoredRole,
     dataset: Dataset, # whose role it is
 ) -> Iterator[tuple[str|None, str, tuple[str, ...]]]: # configuration, split, columns
-    "All that it reads."
+    """All that it reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        whose role it is
+
+    Yields
+    ------
+    Iterator[tuple[str|None, str, tuple[str, ...]]]
+        configuration, split, columns
+    """
     for language in self.languages:
         for split in dataset.splits.get(self.config(language), dataset.splits[dataset.configs[0]]):
             yield self.config(language), split, ("sentence1", "sentence2", self.gold)
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #53ae911e
 class TestPart(NamedTuple):
-    "Columns of one split that hold what is tested."
+    """Columns of one split that hold what is tested.
+
+    Parameters
+    ----------
+    name : str
+        of the data set
+    config : str|None
+    split : str
+    columns : tuple[str, ...]
+    passages : bool, default False
+        texts of several sentences, each of which is banned for itself
+    """
     name: str # of the data set
     config: str|None
     split: str
@@ -221,7 +404,21 @@ class TestPart(NamedTuple):
 
 @dataclass(frozen=True)
 class TestRole(Role):
-    "Sentences that are evaluated: no model may have been trained on them."
+    """Sentences that are evaluated: no model may have been trained on them.
+
+    Parameters
+    ----------
+    name : str
+        of the test, which may have parts in several sets
+    columns : tuple[str, ...]
+        that hold sentences
+    splits : tuple[str, ...], default ("test",)
+    configs : tuple[str|None, ...], default (None,)
+        None where there is only one
+    passages : bool, default False
+        texts of several sentences, each of which is banned for itself
+    place : int, default LAST
+    """
     name: str # of the test, which may have parts in several sets
     columns: tuple[str, ...] # that hold sentences
     splits: tuple[str, ...] = ("test",)
@@ -234,13 +431,51 @@ class TestRole(Role):
 def parts(self: TestRole,
     dataset: Dataset, # whose role it is
 ) -> Iterator[tuple[str|None, str, tuple[str, ...]]]: # configuration, split, columns
-    "All that it reads."
+    """All that it reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        whose role it is
+
+    Yields
+    ------
+    Iterator[tuple[str|None, str, tuple[str, ...]]]
+        configuration, split, columns
+    """
     for config, split in product(self.configs, self.splits): yield config, split, self.columns
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #6715ff09
 @dataclass(frozen=True)
 class PretrainingRole(Role):
-    "Text to pre-train on: which columns of which splits."
+    """Text to pre-train on: which columns of which splits.
+
+    Parameters
+    ----------
+    name : str
+        as `pretraining_texts` calls it
+    dataset : str
+        "<org>/<name>", as it is in TEXT_SOURCES
+    columns : dict[str, tuple[str, ...]]
+        language -> columns
+    splits : tuple[str, ...], default ("train",)
+        for training
+    validation : str|None, default None
+        the split for the dev part; None: a part of the others is held out
+    english : tuple[str, ...], default ()
+        columns of the English that the rows translate
+    by_config : bool, default False
+        each language is a configuration
+    row : str|None, default None
+        the column that says which rows of two languages are the same; None: their order
+    document : str|None, default None
+        the column that says which rows are one document; None: each row is one
+    isolated : bool, default False
+        single sentences, which have nothing to do with each other
+    beyond : str|None, default None
+        only what this other source does not hold
+    place : int
+    """
     name: str = field(repr=False) # as `pretraining_texts` calls it
     dataset: str = field(default="", kw_only=True) # "<org>/<name>", as it is in TEXT_SOURCES
     columns: dict[str, tuple[str, ...]] # language -> columns
@@ -263,7 +498,17 @@ class PretrainingRole(Role):
 def config(self: PretrainingRole,
     language: str, # of `columns`
 ) -> str|None:
-    "The configuration that holds this language."
+    """The configuration that holds this language.
+
+    Parameters
+    ----------
+    language : str
+        of `columns`
+
+    Returns
+    -------
+    str|None
+    """
     return language if self.by_config else None
 
 @patch(as_prop=True)
@@ -275,7 +520,18 @@ def licence(self: PretrainingRole) -> str:
 def parts(self: PretrainingRole,
     dataset: Dataset, # whose role it is
 ) -> Iterator[tuple[str|None, str, tuple[str, ...]]]: # configuration, split, columns
-    "All that it reads."
+    """All that it reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        whose role it is
+
+    Yields
+    ------
+    Iterator[tuple[str|None, str, tuple[str, ...]]]
+        configuration, split, columns
+    """
     keys = tuple(filter(None, (self.row, self.document)))
     splits = (*self.splits, *((self.validation,) if self.validation else ()))
     for language, split in product(self.columns, splits):
@@ -295,7 +551,38 @@ def declare(
     configs: tuple[str, ...] = ("default",), # where `splits` is no dict
     **rest: Any, # the other fields of Dataset: hub_id and revision, and the roles
 ) -> Dataset:
-    "Enter a data set into DATASETS; ValueError where a role reads what the set does not have."
+    """Enter a data set into DATASETS.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"; declaring a name again replaces it
+    note : str
+        what it is, in a line
+    licence : str
+        as its source states it
+    citation : str
+        author and year
+    homepage : str
+        where it can be read about
+    splits : tuple[str, ...]|dict[str, tuple[str, ...]], default ("train",)
+        by configuration if a dict
+    columns : tuple[str, ...]|dict[str, tuple[str, ...]], default ("text", "label")
+        see Dataset
+    configs : tuple[str, ...], default ("default",)
+        where `splits` is no dict
+    **rest : Any
+        the other fields of Dataset: hub_id and revision, and the roles
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        Where a role reads what the set does not have.
+    """
     if not isinstance(splits, dict): splits = {config: tuple(splits) for config in configs}
     DATASETS[name] = Dataset(name, note, splits, columns, licence, citation, homepage, **rest)
     return DATASETS[name]
@@ -303,7 +590,17 @@ def declare(
 def get_dataset(
     name: str, # "<org>/<name>"
 ) -> Dataset:
-    "The declaration of one data set; ValueError lists the names that look alike, or all of them."
+    """The declaration of one data set; ValueError lists the names that look alike, or all of them.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+
+    Returns
+    -------
+    Dataset
+    """
     if name in DATASETS: return DATASETS[name]
     alike = [known for known in DATASETS if name.split("/")[-1] in known] or list(DATASETS)
     raise ValueError(f"no data set {name!r}; declared: {', '.join(alike)}")
@@ -327,8 +624,28 @@ def datasets_with_role(
     language: str|None = None, # only the sets that have it in this language; None: in any
     collection: str = "public", # or "papers": what the authors of a paper trained on
 ) -> list[Dataset]: # in their places
-    """The data sets that serve for this: of `datasets_with_role("parallel", "de")` the German translations are trained
-    on, of `datasets_with_role("english")` the English pairs. ValueError on an unknown role."""
+    """The data sets that serve for this: of `datasets_with_role("parallel", "de")` the German translations
+    are trained on, of `datasets_with_role("english")` the English pairs.
+
+    Parameters
+    ----------
+    role : str
+        one of ROLES: a kind of examples, or a field of Dataset
+    language : str|None, default None
+        only the sets that have it in this language; None: in any
+    collection : str, default "public"
+        or "papers": what the authors of a paper trained on
+
+    Returns
+    -------
+    list[Dataset]
+        in their places
+
+    Raises
+    ------
+    ValueError
+        On an unknown role.
+    """
     one_of(*ROLES)("role", role)
     _COLLECTION("collection", collection)
     def serves(held):
@@ -339,7 +656,13 @@ def datasets_with_role(
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #6843f4c1
 class ByRole(Mapping):
-    "A table that is read from the declarations whenever it is asked."
+    """A table that is read from the declarations whenever it is asked.
+
+    Parameters
+    ----------
+    read : Callable[[], dict]
+        makes the table
+    """
     def __init__(self,
         read: Callable[[], dict], # makes the table
     ): self._read = read

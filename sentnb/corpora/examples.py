@@ -32,7 +32,23 @@ def sts_rows(
     split: str = "test",
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[dict]: # sentence1, sentence2, score, subset (None where the copy does not tell)
-    "The scored pairs of an STS test in one form; those without a gold score are dropped, as by SimCSE."
+    """The scored pairs of an STS test in one form; those without a gold score are dropped, as by SimCSE.
+
+    Parameters
+    ----------
+    name : str
+        one of STS: "STS12" ... "STS16", "STS-B", "SICK-R"
+    language : str, default "en"
+        another than English for "STS-B" only
+    split : str, default "test"
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    list[dict]
+        sentence1, sentence2, score, subset (None where the copy does not tell)
+    """
     dataset = _scored_set(name, language)
     role = dataset.scored
     rows = [dict(sentence1=row["sentence1"], sentence2=row["sentence2"], score=row[role.gold],
@@ -46,7 +62,22 @@ def sts_pairs(
     split: str = "test",
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> tuple[list[str], list[str], list[float]]: # sentences 1, sentences 2, gold scores
-    "The columns of sts_rows."
+    """The columns of sts_rows.
+
+    Parameters
+    ----------
+    name : str
+        one of STS
+    language : str, default "en"
+    split : str, default "test"
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    tuple[list[str], list[str], list[float]]
+        sentences 1, sentences 2, gold scores
+    """
     rows = sts_rows(name, language, split, revision)
     return tuple([row[column] for row in rows] for column in ("sentence1", "sentence2", "score"))
 
@@ -56,7 +87,23 @@ def evaluation_sentences(
     sets: Iterable[str] = ("STS-B",), # of STS
     splits: Iterable[str] = ("dev", "test"), # of STS-B; the other sets count with their test split
 ) -> frozenset[str]: # normalized
-    "Every sentence that an evaluation holds, to be banned from training. Other sets than STS-B are English."
+    """Every sentence that an evaluation holds, to be banned from training. Other sets than STS-B are
+    English.
+
+    Parameters
+    ----------
+    languages : Iterable[str], default LANGUAGES
+        of STS-B
+    sets : Iterable[str], default ("STS-B",)
+        of STS
+    splits : Iterable[str], default ("dev", "test")
+        of STS-B; the other sets count with their test split
+
+    Returns
+    -------
+    frozenset[str]
+        normalized
+    """
     sentences, languages, splits = set(), tuple(languages), tuple(splits)
     for name in sets:
         several = name == "STS-B"
@@ -70,7 +117,22 @@ def evaluation_sentences(
 def test_parts(
     tests: Iterable[str]|None = None, # names of TESTS; None: all
 ) -> dict[str, tuple[TestPart, ...]]:
-    "Where the tests stand; ValueError on an unknown name."
+    """Where the tests stand.
+
+    Parameters
+    ----------
+    tests : Iterable[str]|None, default None
+        names of TESTS; None: all
+
+    Returns
+    -------
+    dict[str, tuple[TestPart, ...]]
+
+    Raises
+    ------
+    ValueError
+        On an unknown name.
+    """
     table = dict(TESTS)
     names = list(table if tests is None else tests)
     if unknown := [name for name in names if name not in table]:
@@ -87,8 +149,19 @@ def _tested(part: TestPart) -> Iterable[str]:
 def test_sentences(
     tests: Iterable[str]|None = None, # names of TESTS; None: all
 ) -> dict[str, str]: # normalized sentence -> the first test that holds it
-    """Every sentence that a test holds. Of a passage, or what is longer than MAX_RUN fragments, each sentence
-    counts as well as the whole."""
+    """Every sentence that a test holds. Of a passage, or what is longer than MAX_RUN fragments, each
+    sentence counts as well as the whole.
+
+    Parameters
+    ----------
+    tests : Iterable[str]|None, default None
+        names of TESTS; None: all
+
+    Returns
+    -------
+    dict[str, str]
+        normalized sentence -> the first test that holds it
+    """
     sentences = {}
     for name, parts in test_parts(tests).items():
         for part in parts:
@@ -103,7 +176,21 @@ def nli_pairs(
     contradictions: bool = False, # (premise, entailed, contradicted) instead of pairs
 ) -> list[tuple[str, ...]]:
     """English (premise, entailed hypothesis) pairs; SICK is left out by default, for it is evaluated on.
-    Decontaminate before use."""
+    Decontaminate before use.
+
+    Parameters
+    ----------
+    exclude : Iterable[str], default ("sick",)
+        sources: snli, snli_counterfactual, mnli_taxinli, xnli, sick
+    exclude_splits : Iterable[str], default ()
+        e.g. "test": rows from that split of their source
+    contradictions : bool, default False
+        (premise, entailed, contradicted) instead of pairs
+
+    Returns
+    -------
+    list[tuple[str, ...]]
+    """
     name = "nli/triplets_en" if contradictions else "nli/entailment_pairs_en"
     rows, columns = load(name), get_dataset(name).train.columns
     exclude, exclude_splits = set(exclude), set(exclude_splits)
@@ -130,7 +217,22 @@ def caption_pairs(
     split: str = "train",
     per_image: int = 2, # of the five captions at most two pairs without a repeat
 ) -> list[tuple[str, str]]:
-    "Paraphrases: captions of one image, paired at random without repeats. Decontaminate before use."
+    """Paraphrases: captions of one image, paired at random without repeats. Decontaminate before use.
+
+    Parameters
+    ----------
+    language : str, default "en"
+        "en" or "de"
+    seed : int, default 0
+        decides which captions of an image meet
+    split : str, default "train"
+    per_image : int, default 2
+        of the five captions at most two pairs without a repeat
+
+    Returns
+    -------
+    list[tuple[str, str]]
+    """
     if language not in ("en", "de"): raise ValueError(f"captions in {language!r}; expected en or de")
     if per_image not in (1, 2): raise ValueError(f"per_image={per_image}: five captions give 1 or 2 pairs")
     rows = load("paraphrase/multi30k_captions", split=split, columns=[f"{language}{i}" for i in range(1, 6)])
@@ -144,8 +246,27 @@ def load_examples(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> Rows|list[tuple[str, str]]: # an example a row; pairs, where they are drawn
     """What training reads of one data set: its columns, without the rows that its role leaves out. A text
-    that the set lacks is None; ValueError on a class that the role does not name. Decontaminate before
-    use."""
+    that the set lacks is None. Decontaminate before use.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>", with the role `train`
+    seed : int, default 0
+        decides which texts of a row meet, where it has more than an example needs
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    Rows|list[tuple[str, str]]
+        an example a row; pairs, where they are drawn
+
+    Raises
+    ------
+    ValueError
+        On a class that the role does not name.
+    """
     role = get_dataset(name).train
     if role is None:
         known = ", ".join(d.name for d in DATASETS.values() if d.train)
@@ -196,7 +317,26 @@ def parallel_pairs(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[tuple[str, str]]: # (source sentence, target sentence)
     """Translations; rows that lack one of the two are dropped, and of xnli and paws-x pairs said before.
-    tatoeba pairs with English only. Decontaminate before use."""
+    tatoeba pairs with English only. Decontaminate before use.
+
+    Parameters
+    ----------
+    source : str
+        "en"
+    target : str
+        "de"
+    name : str, default "stsb"
+        of a data set's role `parallel`: stsb, multi30k, ntrex128, xnli, paws-x, tatoeba ...
+    split : str|None, default None
+        None: as the role says, train of stsb and multi30k, validation of xnli ...
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        (source sentence, target sentence)
+    """
     sets = {d.parallel.name: d for d in DATASETS.values() if d.parallel}
     if name not in sets: raise ValueError(f"no parallel set {name!r}; expected one of {', '.join(sets)}")
     role = sets[name].parallel

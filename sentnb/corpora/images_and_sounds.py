@@ -20,7 +20,25 @@ def decode_image(
     content: bytes, # a file: JPEG, PNG ...
     size: int=64, # pixels
 ) -> np.ndarray: # uint8 [size, size, 3]
-    "The middle square of a picture, in three colours. ValueError for bytes that are no picture."
+    """The middle square of a picture, in three colours.
+
+    Parameters
+    ----------
+    content : bytes
+        a file: JPEG, PNG ...
+    size : int, default 64
+        pixels
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [size, size, 3]
+
+    Raises
+    ------
+    ValueError
+        For bytes that are no picture.
+    """
     if size < 8: raise ValueError(f"size={size}: expected at least 8 pixels")
     try: image = Image.open(io.BytesIO(content)).convert("RGB")
     except OSError:
@@ -37,7 +55,27 @@ def load_images(
     size: int=64, # pixels
     n: int|None=None, # at most, the same ones each time; None: all
 ) -> Images:
-    "A set in one array. ValueError on a set of other things; errors of `load`."
+    """A set in one array.
+
+    Parameters
+    ----------
+    name : str
+        a declared set with `image` and `label`
+    split : str, default "train"
+    size : int, default 64
+        pixels
+    n : int|None, default None
+        at most, the same ones each time; None: all
+
+    Returns
+    -------
+    Images
+
+    Raises
+    ------
+    ValueError
+        On a set of other things; errors of `load`.
+    """
     rows = load(name, split=split)
     if not {"image", "label"} <= rows[0].keys():
         raise ValueError(f"{name} has {', '.join(rows[0])}: expected image and label")
@@ -54,7 +92,19 @@ def shuffle_labels(
     images: Images, # or Sounds
     seed: int=0,
 ) -> Images: # or Sounds
-    "The same images; each class is as large as before, and holds any."
+    """The same images; each class is as large as before, and holds any.
+
+    Parameters
+    ----------
+    images : Images
+        or Sounds
+    seed : int, default 0
+
+    Returns
+    -------
+    Images
+        or Sounds
+    """
     rng = np.random.default_rng(derive_seed(seed, "labels"))
     return images._replace(labels=rng.permutation(images.labels))
 
@@ -84,7 +134,25 @@ def decode_sound(
     content: bytes, # a file: WAV, FLAC, Ogg Vorbis ...
     rate: int|None=None, # samples a second that are wanted; None: the file's own
 ) -> tuple[np.ndarray, int]: # float32 [samples]; samples a second
-    "One channel, at its own rate or at another. ValueError for bytes that are no sound."
+    """One channel, at its own rate or at another.
+
+    Parameters
+    ----------
+    content : bytes
+        a file: WAV, FLAC, Ogg Vorbis ...
+    rate : int|None, default None
+        samples a second that are wanted; None: the file's own
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        float32 [samples]; samples a second
+
+    Raises
+    ------
+    ValueError
+        For bytes that are no sound.
+    """
     if rate is not None and rate < 2_000: raise ValueError(f"rate={rate}: expected at least 2,000 a second")
     try: wave, own = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError:
@@ -102,7 +170,31 @@ def load_sounds(
     n: int|None=None, # at most, the same ones each time; None: all
     label: str|None=None, # the column of classes; None: `label`, or of fsdd `speaker_digit`
 ) -> Sounds:
-    "A set in one array. ValueError on a set of other things; errors of `load`."
+    """A set in one array.
+
+    Parameters
+    ----------
+    name : str
+        a declared set with `audio`
+    split : str, default "train"
+    seconds : float, default 1.
+        longer sounds are cut, shorter ones end in silence
+    rate : int|None, default None
+        samples a second; None: that of the first file
+    n : int|None, default None
+        at most, the same ones each time; None: all
+    label : str|None, default None
+        the column of classes; None: `label`, or of fsdd `speaker_digit`
+
+    Returns
+    -------
+    Sounds
+
+    Raises
+    ------
+    ValueError
+        On a set of other things; errors of `load`.
+    """
     rows = load(name, split=split)
     column = label or next((each for each in ("label", "speaker_digit") if each in rows[0]), "label")
     if not {"audio", column} <= rows[0].keys():

@@ -91,7 +91,26 @@ def stream_rows(
     columns: list[str]|None = None, # only these, in this order; None: all
     revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> Iterable[dict]: # one dict a row
-    "The rows of `load` one after the other: of what comes from the Hub some are in memory, and not all."
+    """The rows of `load` one after the other: of what comes from the Hub some are in memory, and not all.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>", see describe()
+    config : str|None, default None
+        None where there is only one
+    split : str, default "train"
+        "dev" and "validation" name the same split
+    columns : list[str]|None, default None
+        only these, in this order; None: all
+    revision : str|None, default None
+        another commit of the Hub than the declared one; a mirror ignores it
+
+    Returns
+    -------
+    Iterable[dict]
+        one dict a row
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     if _mirrored(name): return _from_mirror(dataset, config, split, columns)
@@ -105,8 +124,31 @@ def load(
     columns: list[str]|None = None, # only these, in this order; None: all
     revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> list[dict]: # one dict a row
-    """The rows of one split, from the mirror, else the Hub, else its public files; ValueError on a wrong
-    name, FileNotFoundError says what to set."""
+    """The rows of one split, from the mirror, else the Hub, else its public files.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>", see describe()
+    config : str|None, default None
+        None where there is only one
+    split : str, default "train"
+        "dev" and "validation" name the same split
+    columns : list[str]|None, default None
+        only these, in this order; None: all
+    revision : str|None, default None
+        another commit of the Hub than the declared one; a mirror ignores it
+
+    Returns
+    -------
+    list[dict]
+        one dict a row
+
+    Raises
+    ------
+    ValueError
+        On a wrong name, FileNotFoundError says what to set.
+    """
     return list(stream_rows(name, config, split, columns, revision))
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #4f124451
@@ -116,7 +158,18 @@ def open_split(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> None:
-    "Fetch a split that is not there, unless it is read row by row; the errors are those of `load`."
+    """Fetch a split that is not there, unless it is read row by row; the errors are those of `load`.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+        None where there is only one
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; a mirror ignores it
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     if _mirrored(name): _parquet_files(_mirrored(name), config, split) or load(name, config, split)
@@ -134,7 +187,25 @@ def map_split(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> Rows: # tuples; of one column its values
-    "The rows of `load` in Arrow: what comes from the Hub is not read but mapped, however much it is."
+    """The rows of `load` in Arrow: what comes from the Hub is not read but mapped, however much it is.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    columns : Sequence[str]
+        of texts and numbers
+    config : str|None, default None
+        None where there is only one
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; a mirror ignores it
+
+    Returns
+    -------
+    Rows
+        tuples; of one column its values
+    """
     dataset, columns = get_dataset(name), list(columns)
     config, split = dataset.resolve(config, split)
     if _mirrored(name) or dataset.original or dataset.label_names:
@@ -166,7 +237,23 @@ def documents(
     n: int|None = None, # documents, at most
 ) -> Iterator[str]: # paragraphs are separated by a blank line
     """Whole documents one after another, for spans and for pre-training; read in batches, for a Wikipedia
-    does not fit into memory, or row by row from the Hub, where a set is declared so."""
+    does not fit into memory, or row by row from the Hub, where a set is declared so.
+
+    Parameters
+    ----------
+    name : str, default "text/wikipedia_en_2015"
+        a set with a `text` column
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; a mirror ignores it
+    n : int|None, default None
+        documents, at most
+
+    Returns
+    -------
+    Iterator[str]
+        paragraphs are separated by a blank line
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(None, split)
     if "text" not in dataset.get_columns(config):

@@ -16,8 +16,13 @@ from .sets import get_dataset
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #6ac07067
 def hub_dir() -> Path|None:
-    """The local mirror that `SENTNB_HUB` names (a relative path: from here, else from the project), or None;
-    FileNotFoundError if it is not there."""
+    """The local mirror that `SENTNB_HUB` names (a relative path: from here, else from the project), or None.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    """
     named = os.environ.get("SENTNB_HUB")
     if not named: return None
     places = [Path(named)]
@@ -109,7 +114,21 @@ def complete_commit(
     repository: str, # a data set on the Hub, "<org>/<name>"
     revision: str, # a commit, or its first seven digits
 ) -> str: # 40 hexadecimal digits; a branch as it is
-    "The whole commit. FileNotFoundError: there is no such commit, or the Hub would have to be asked offline."
+    """The whole commit. FileNotFoundError: there is no such commit, or the Hub would have to be asked
+    offline.
+
+    Parameters
+    ----------
+    repository : str
+        a data set on the Hub, "<org>/<name>"
+    revision : str
+        a commit, or its first seven digits
+
+    Returns
+    -------
+    str
+        40 hexadecimal digits; a branch as it is
+    """
     if not re.fullmatch("[0-9a-f]{7,39}", revision): return revision
     if known := _snapshots(repository, revision): return known[0]
     import huggingface_hub
@@ -217,7 +236,20 @@ def get_commit(
     name: str, # "<org>/<name>"
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> str|None: # None: unpinned, or in a mirror only
-    "The whole commit of a set that is read from the Hub; of public files those of their repositories."
+    """The whole commit of a set that is read from the Hub; of public files those of their repositories.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    str|None
+        None: unpinned, or in a mirror only
+    """
     dataset = get_dataset(name)
     if dataset.original: return dataset.original.commits
     revision = revision or dataset.revision
@@ -238,7 +270,22 @@ def locate(
     configs: Collection[str]|None = None, # those that are read; None: all
 ) -> dict: # place, commit as far as it is known, bytes to be downloaded, size of the whole, missing
     """Where a set would be read from, without asking anybody: "mirror", "cache", "Hub", "public files" or
-    "nowhere"; `missing` is the line that then says what to set, else None."""
+    "nowhere"; `missing` is the line that then says what to set, else None.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+    configs : Collection[str]|None, default None
+        those that are read; None: all
+
+    Returns
+    -------
+    dict
+        place, commit as far as it is known, bytes to be downloaded, size of the whole, missing
+    """
     dataset = get_dataset(name)
     def at(place, commit=None, missing=None, size=dataset.size):
         there = place in ("mirror", "cache")

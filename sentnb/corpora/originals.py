@@ -15,27 +15,63 @@ from . import sets   # declares what is completed here
 # %% ../../nbs/api/1_corpora/03_originals.ipynb #9e14bbb6
 @dataclass(frozen=True)
 class Original:
-    "The public files that a data set is made of."
+    """The public files that a data set is made of.
+
+    Parameters
+    ----------
+    files : dict[str, str]
+        "<owner>/<name>/<commit>/<path>" on GitHub -> sha256
+    read : Callable[[Callable[[str], bytes], str], list[dict]]
+        of what gives a file by its name, and a split
+    """
     files: dict[str, str] # "<owner>/<name>/<commit>/<path>" on GitHub -> sha256
     read: Callable[[Callable[[str], bytes], str], list[dict]] # of what gives a file by its name, and a split
 
     def file(self,
         name: str, # the last part of its path
     ) -> str: # the key in `files`
-        "One of the files; ValueError if there is none."
+        """One of the files.
+
+        Parameters
+        ----------
+        name : str
+            the last part of its path
+
+        Returns
+        -------
+        str
+            the key in `files`
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
         found = [file for file in self.files if file.endswith(f"/{name}")]
         if len(found) != 1: raise ValueError(f"{len(found)} files are called {name!r}, expected one")
         return found[0]
 
     @property
     def commits(self) -> str: # with a comma between several
-        "What the rows depend on."
+        """What the rows depend on.
+
+        Returns
+        -------
+        str
+            with a comma between several
+        """
         return ", ".join(dict.fromkeys(file.split("/")[2] for file in self.files))
 
     def complete(self,
         name: str, # of a declared data set
     ) -> None:
-        "From here on the set is read from these files where there is no mirror."
+        """From here on the set is read from these files where there is no mirror.
+
+        Parameters
+        ----------
+        name : str
+            of a declared data set
+        """
         DATASETS[name] = replace(DATASETS[name], original=self)
 
 # %% ../../nbs/api/1_corpora/03_originals.ipynb #5752ae6e

@@ -24,7 +24,25 @@ def text_sources(
     languages: Iterable[str] = ("en",), # of LANGUAGES
     sources: Iterable[str]|None = None, # names of TEXT_SOURCES; None: all
 ) -> list[tuple[str, str]]: # (source, language), in the order of TEXT_SOURCES
-    "What there is in these languages; ValueError on an unknown source, and where a language has no text."
+    """What there is in these languages.
+
+    Parameters
+    ----------
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    sources : Iterable[str]|None, default None
+        names of TEXT_SOURCES; None: all
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        (source, language), in the order of TEXT_SOURCES
+
+    Raises
+    ------
+    ValueError
+        On an unknown source, and where a language has no text.
+    """
     languages, table = (languages,) if isinstance(languages, str) else tuple(languages), dict(TEXT_SOURCES)
     names = list(table if sources is None else sources)
     if unknown := [name for name in names if name not in table]:
@@ -177,7 +195,28 @@ def pretraining_texts(
     data are missing.
 
     Blocks of single sentences may hold line ends, see join_sentences. The first call reads and cleans
-    everything, about a minute for English; later ones take it from the cache."""
+    everything, about a minute for English; later ones take it from the cache.
+
+    Parameters
+    ----------
+    words : int, default 45
+        about so many in a block, see count_words
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    seed : int, default 0
+        decides the order, and which single sentences meet in a block
+    split : str, default "train"
+        or "validation", held out of train
+    sources : Iterable[str]|None, default None
+        names of TEXT_SOURCES; None: all that these languages have
+    tests : Iterable[str]|None, default None
+        names of TESTS that must not be in it; None: all
+
+    Returns
+    -------
+    list[str]
+        shuffled; the same for the same arguments on every machine
+    """
     split = "validation" if split == "dev" else split
     one_of("train", "validation")("split", split)
     if words < 1: raise ValueError(f"words={words}: expected 1 or more")
@@ -201,9 +240,24 @@ def pretraining_counts(
 ) -> list[dict]: # for run.json, one row a source and language
     """What was read, what was taken out and why, and what is left.
 
-    `sentences` were read; of them `banned` stood in a test, `translations` in a row whose English does, and
-    `repeated` were said before, are held by the dev part, or have no letter. `banned_by` counts the matches
-    by test, and `fingerprint` identifies the result."""
+    `sentences` were read; of them `banned` stood in a test, `translations` in a row whose English does,
+    and `repeated` were said before, are held by the dev part, or have no letter. `banned_by` counts the
+    matches by test, and `fingerprint` identifies the result.
+
+    Parameters
+    ----------
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    sources : Iterable[str]|None, default None
+        names of TEXT_SOURCES; None: all that these languages have
+    tests : Iterable[str]|None, default None
+        names of TESTS; None: all
+
+    Returns
+    -------
+    list[dict]
+        for run.json, one row a source and language
+    """
     return [counts for _, counts in _prepared(text_sources(languages, sources), list(test_parts(tests)))]
 
 # %% ../../nbs/api/1_corpora/10_pretraining.ipynb #32169d61
@@ -212,7 +266,22 @@ def check_clean(
     tests: Iterable[str]|None = None, # names of TESTS; None: all
     banned: Collection[str]|None = None, # normalized sentences instead of those of tests
 ) -> dict: # for run.json: texts, their fragments, how many sentences are banned, and the fingerprint of these
-    "Proves that no text holds a test sentence; ValueError names the first that does."
+    """Proves that no text holds a test sentence; ValueError names the first that does.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        what a model is about to be trained on
+    tests : Iterable[str]|None, default None
+        names of TESTS; None: all
+    banned : Collection[str]|None, default None
+        normalized sentences instead of those of tests
+
+    Returns
+    -------
+    dict
+        for run.json: texts, their fragments, how many sentences are banned, and the fingerprint of these
+    """
     if tests is not None and banned is not None:
         raise ValueError("tests and banned are both given; expected one of the two")
     if banned is None: banned = test_sentences(tests)
@@ -237,7 +306,28 @@ def wikipedia_texts(
     revision: str|None = None, # None: the declared commit
     name: str = "wikimedia/wikipedia", # a declared set of documents
 ) -> tuple[list[str], list[str]]: # to train on, and held out
-    "Blocks of a Wikipedia, free of test sentences, in the order in which it has them."
+    """Blocks of a Wikipedia, free of test sentences, in the order in which it has them.
+
+    Parameters
+    ----------
+    words : int
+        about so many in a block, see count_words
+    n : int
+        blocks to train on, at most
+    held_out : int, default 1_000
+        the first so many blocks
+    tests : Iterable[str]|None, default None
+        names of TESTS that must not be in it; None: all
+    revision : str|None, default None
+        None: the declared commit
+    name : str, default "wikimedia/wikipedia"
+        a declared set of documents
+
+    Returns
+    -------
+    tuple[list[str], list[str]]
+        to train on, and held out
+    """
     banned = test_sentences(tests)
     clean = (remove_banned(split_sentences(text), banned)[0]
              for text in documents(name, revision=revision or get_dataset(name).revision))
@@ -252,7 +342,25 @@ def microworld_texts(
     seed: int = 0, # of what is drawn, and of the order
     split: str = "train", # "train", "dev" or "test"
 ) -> list[str]:
-    "Blocks of the microworld's documents, shuffled: what pretraining_texts gives, where there are no data."
+    """Blocks of the microworld's documents, shuffled: what pretraining_texts gives, where there are no data.
+
+    Parameters
+    ----------
+    words : int, default 45
+        about so many in a block, see count_words
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    n : int, default 1_000
+        documents a language
+    seed : int, default 0
+        of what is drawn, and of the order
+    split : str, default "train"
+        "train", "dev" or "test"
+
+    Returns
+    -------
+    list[str]
+    """
     from sentnb.corpora.microworld import Microworld
     world, languages = Microworld(seed), (languages,) if isinstance(languages, str) else languages
     part = "dev" if split == "validation" else split

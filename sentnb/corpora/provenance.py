@@ -26,7 +26,18 @@ def _counted(rows: Iterable[dict|tuple|list]) -> tuple[int, str]: # how many the
 def rows_sha256(
     rows: Iterable[dict|tuple|list], # anything JSON can hold, and bytes
 ) -> str: # 64 hexadecimal digits
-    "sha256 of rows in their order; bytes count through their own sha256."
+    """sha256 of rows in their order; bytes count through their own sha256.
+
+    Parameters
+    ----------
+    rows : Iterable[dict|tuple|list]
+        anything JSON can hold, and bytes
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits
+    """
     return _counted(rows)[1]
 
 def dataset_sha256(
@@ -34,7 +45,20 @@ def dataset_sha256(
     config: str|None = None,
     split: str = "train",
 ) -> str: # 64 hexadecimal digits
-    "sha256 of a split's rows in their order; the files' format and the columns' order do not count."
+    """sha256 of a split's rows in their order; the files' format and the columns' order do not count.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+    split : str, default "train"
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits
+    """
     return rows_sha256(stream_rows(name, config, split))
 
 def dataset_identity(
@@ -43,7 +67,20 @@ def dataset_identity(
     split: str = "train",
 ) -> str: # 16 hexadecimal digits
     """Changes when the data does, without reading the rows where that can be helped: of a mirror's files,
-    or of the Hub's commit."""
+    or of the Hub's commit.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+    split : str, default "train"
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     folder = _mirrored(name)
@@ -63,7 +100,22 @@ def get_provenance(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; a mirror ignores it
 ) -> dict: # for run.json
-    "Where a split comes from and what was in it: name, config, split, source, revision, rows, sha256."
+    """Where a split comes from and what was in it: name, config, split, source, revision, rows, sha256.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; a mirror ignores it
+
+    Returns
+    -------
+    dict
+        for run.json
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     local = _mirrored(name) is not None

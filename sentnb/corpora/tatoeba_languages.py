@@ -50,7 +50,23 @@ WITHOUT_PARALLEL = dict(
 def get_family(
     code: str, # ISO 639-3, one of the test's
 ) -> str: # one of TATOEBA_FAMILIES
-    "The family of a language of the Tatoeba test; ValueError on another."
+    """The family of a language of the Tatoeba test.
+
+    Parameters
+    ----------
+    code : str
+        ISO 639-3, one of the test's
+
+    Returns
+    -------
+    str
+        one of TATOEBA_FAMILIES
+
+    Raises
+    ------
+    ValueError
+        On another.
+    """
     for family, codes in TATOEBA_FAMILIES.items():
         if code in codes: return family
     raise ValueError(f"no family for {code!r}: expected a language of the Tatoeba test, such as 'deu'")
@@ -58,7 +74,23 @@ def get_family(
 def get_script_code(
     code: str, # ISO 639-3, one of the test's
 ) -> str: # ISO 15924: "Latn", "Cyrl" ...
-    "What a language of the Tatoeba test is written in there; ValueError on another language."
+    """What a language of the Tatoeba test is written in there.
+
+    Parameters
+    ----------
+    code : str
+        ISO 639-3, one of the test's
+
+    Returns
+    -------
+    str
+        ISO 15924: "Latn", "Cyrl" ...
+
+    Raises
+    ------
+    ValueError
+        On another language.
+    """
     get_family(code)
     return next((script for script, codes in TATOEBA_SCRIPTS.items() if code in codes), "Latn")
 
@@ -73,7 +105,23 @@ declare("mteb/tatoeba-bitext-mining", "the Tatoeba test as the Hub has it, a con
 def get_script(
     texts: Iterable[str], # of one language
 ) -> str: # "Latin", "Cyrillic", "Arabic" ...
-    "What most of their letters are; ValueError where there is no letter."
+    """What most of their letters are.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        of one language
+
+    Returns
+    -------
+    str
+        "Latin", "Cyrillic", "Arabic" ...
+
+    Raises
+    ------
+    ValueError
+        Where there is no letter.
+    """
     counts = Counter(unicodedata.name(c, "?").split()[0] for text in texts for c in text if c.isalpha())
     if not counts: raise ValueError("no letters: nothing is written in these texts")
     return counts.most_common(1)[0][0].capitalize()

@@ -23,7 +23,18 @@ _keep = _Keep()
 def normalize(
     text: str,
 ) -> str: # "" where there is no letter or digit
-    "The form under which two sentences count as the same: NFKC, case-folded, only letters, marks and digits."
+    """The form under which two sentences count as the same: NFKC, case-folded, only letters, marks and
+    digits.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        "" where there is no letter or digit
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     # once more: what was dropped may have kept an accent from its letter
     return unicodedata.normalize("NFKC", folded.translate(_keep))
@@ -32,7 +43,20 @@ def decontaminate(
     rows: Iterable[tuple[str, ...]], # pairs, triplets, or single sentences as 1-tuples
     banned: Collection[str], # normalized sentences, see evaluation_sentences
 ) -> tuple[Sequence[tuple[str, ...]], int]: # what is kept, in order, and how many rows were dropped
-    "Drop every row that holds a banned sentence."
+    """Drop every row that holds a banned sentence.
+
+    Parameters
+    ----------
+    rows : Iterable[tuple[str, ...]]
+        pairs, triplets, or single sentences as 1-tuples
+    banned : Collection[str]
+        normalized sentences, see evaluation_sentences
+
+    Returns
+    -------
+    tuple[Sequence[tuple[str, ...]], int]
+        what is kept, in order, and how many rows were dropped
+    """
     rows = rows if isinstance(rows, Sequence) else list(rows)
     if any(isinstance(row, str) for row in rows):
         raise ValueError("rows are strings; expected tuples, e.g. (sentence,)")
@@ -61,7 +85,18 @@ def _sentence_ends(line: str, match: re.Match) -> bool:
 def split_sentences(
     text: str, # lines and paragraphs end a sentence
 ) -> list[str]: # without the spaces around them; none is empty
-    "Cut text into sentences, by punctuation and a short list of abbreviations of the ten languages."
+    """Cut text into sentences, by punctuation and a short list of abbreviations of the ten languages.
+
+    Parameters
+    ----------
+    text : str
+        lines and paragraphs end a sentence
+
+    Returns
+    -------
+    list[str]
+        without the spaces around them; none is empty
+    """
     def says_something(part): return any(map(str.isalnum, part))
     sentences = []
     for line in text.splitlines():
@@ -81,7 +116,17 @@ MAX_RUN = 8 # pieces
 def split_fragments(
     text: str,
 ) -> list[str]: # normalized; none is empty
-    "What lies between the marks that may end a sentence: the finest cut, which no abbreviation changes."
+    """What lies between the marks that may end a sentence: the finest cut, which no abbreviation changes.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list[str]
+        normalized; none is empty
+    """
     parts = []
     for line in text.splitlines():
         start = 0
@@ -95,7 +140,20 @@ def find_banned(
     parts: Sequence[str], # see pieces
     banned: Collection[str], # normalized sentences
 ) -> Iterator[tuple[int, int, str]]: # first piece, the one after the last, the banned sentence
-    "Every run of up to MAX_RUN pieces that is a banned sentence."
+    """Every run of up to MAX_RUN pieces that is a banned sentence.
+
+    Parameters
+    ----------
+    parts : Sequence[str]
+        see pieces
+    banned : Collection[str]
+        normalized sentences
+
+    Yields
+    ------
+    Iterator[tuple[int, int, str]]
+        first piece, the one after the last, the banned sentence
+    """
     for first, run in enumerate(parts):
         if run in banned: yield first, first + 1, run
         for last in range(first + 1, min(first + MAX_RUN, len(parts))):
@@ -106,7 +164,20 @@ def remove_banned(
     sentences: Sequence[str], # of one document, in order
     banned: Collection[str], # normalized sentences
 ) -> tuple[list[str], list[str]]: # the sentences kept, and what the others were dropped for
-    "Drop every sentence that a banned one touches; what then stands side by side is looked at again."
+    """Drop every sentence that a banned one touches; what then stands side by side is looked at again.
+
+    Parameters
+    ----------
+    sentences : Sequence[str]
+        of one document, in order
+    banned : Collection[str]
+        normalized sentences
+
+    Returns
+    -------
+    tuple[list[str], list[str]]
+        the sentences kept, and what the others were dropped for
+    """
     sentences, reasons = list(sentences), []
     while True:
         parts = [(piece, i) for i, sentence in enumerate(sentences) for piece in split_fragments(sentence)]
@@ -122,7 +193,17 @@ _SQUARE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 def count_words(
     text: str,
 ) -> int: # 0 for the empty text
-    "Words between spaces; of Han and kana two letters count as one."
+    """Words between spaces; of Han and kana two letters count as one.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    int
+        0 for the empty text
+    """
     if text.isascii(): return len(text.split())
     squares = len(_SQUARE.findall(text))
     if not squares: return len(text.split())
@@ -158,7 +239,21 @@ def pack_blocks(
     banned: Collection[str] = (), # normalized; the documents are free of them, but a cut may lay one bare
 ) -> Iterator[str]:
     """Texts of about `words` words that end where a sentence ends; the last of a document may be shorter.
-    A part of a cut sentence that is banned is dropped."""
+    A part of a cut sentence that is banned is dropped.
+
+    Parameters
+    ----------
+    documents : Iterable[str|Sequence[str]]
+        texts, or lists of their sentences
+    words : int, default 45
+        about so many in a block, see count_words
+    banned : Collection[str], default ()
+        normalized; the documents are free of them, but a cut may lay one bare
+
+    Yields
+    ------
+    Iterator[str]
+    """
     if words < 1: raise ValueError(f"words={words}: expected 1 or more")
     for document in documents:
         held, total = [], 0

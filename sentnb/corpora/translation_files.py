@@ -22,7 +22,23 @@ def _lines(file: Path) -> Iterator[str]:
 def read_aligned(
     files: Sequence[str|Path], # of a sentence a line, in UTF-8; what ends in .gz is unpacked
 ) -> Iterator[tuple[str, ...]]: # one of each file, without spaces around it
-    "Lines at the same place. ValueError where a file ends before another, or is not in UTF-8."
+    """Lines at the same place.
+
+    Parameters
+    ----------
+    files : Sequence[str|Path]
+        of a sentence a line, in UTF-8; what ends in .gz is unpacked
+
+    Yields
+    ------
+    Iterator[tuple[str, ...]]
+        one of each file, without spaces around it
+
+    Raises
+    ------
+    ValueError
+        Where a file ends before another, or is not in UTF-8.
+    """
     files = [Path(file) for file in files]
     for n, row in enumerate(itertools.zip_longest(*map(_lines, files))):
         if None in row:
@@ -35,7 +51,17 @@ def read_aligned(
 def resolve_folder(
     place: str|Path, # a relative path: from here, else from the project
 ) -> Path:
-    "A folder that is there; FileNotFoundError says where it was looked for."
+    """A folder that is there; FileNotFoundError says where it was looked for.
+
+    Parameters
+    ----------
+    place : str|Path
+        a relative path: from here, else from the project
+
+    Returns
+    -------
+    Path
+    """
     places = [Path(place).expanduser()]
     if not places[0].is_absolute():
         with contextlib.suppress(FileNotFoundError): places.append(project_root()/place)   # there may be none
@@ -50,7 +76,22 @@ def load_aligned(
     languages: Iterable[str], # "en", "fr"
 ) -> dict[str, list[str]]: # language -> texts, as many of each
     """The files <name>.<language> (or .gz), line for line; where one language has an empty line, none has.
-    FileNotFoundError names the languages that are missing; errors of `read_aligned`."""
+    FileNotFoundError names the languages that are missing; errors of `read_aligned`.
+
+    Parameters
+    ----------
+    folder : str|Path
+        a relative path: from here, else from the project
+    name : str
+        of the files, before the language: "newstest2012"
+    languages : Iterable[str]
+        "en", "fr"
+
+    Returns
+    -------
+    dict[str, list[str]]
+        language -> texts, as many of each
+    """
     folder, languages = resolve_folder(folder), list(languages)
     def file(language): return next((f for f in (folder/f"{name}.{language}", folder/f"{name}.{language}.gz")
                                      if f.is_file()), None)
@@ -94,8 +135,29 @@ def load_translations(
     seed: int=0, # of which
     english: str="en", # what the others are translations of, as the names of the files have it
 ) -> dict[str, list[tuple[str, str]]]: # language -> (English, translation)
-    """Pairs of all collections in a folder; a pair with an empty side is left out. FileNotFoundError where
-    there are none, or one of two files; errors of `read_aligned`. Decontaminate before use."""
+    """Pairs of all collections in a folder; a pair with an empty side is left out. Decontaminate before use.
+
+    Parameters
+    ----------
+    folder : str|Path
+        of files as OPUS gives them out; a relative path: from here, else from the project
+    n : int|None, default None
+        pairs, at most, as many of each language; None: all
+    seed : int, default 0
+        of which
+    english : str, default "en"
+        what the others are translations of, as the names of the files have it
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        language -> (English, translation)
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there are none, or one of two files; errors of `read_aligned`.
+    """
     folder = resolve_folder(folder)
     if not (files := _moses_files(folder, english)):
         raise FileNotFoundError(f"{folder} has no file like Europarl.de-{english}.de")

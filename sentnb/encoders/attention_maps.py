@@ -19,7 +19,26 @@ def attend(
     dropout: float=0., # rate; 0 in evaluation
     scale: float|None=None, # of the products; None: 1/sqrt(d)
 ) -> tuple[Tensor, Tensor]: # [n, heads, s, d], and the map [n, heads, s, s], float32 at least
-    "Attention by plain products, and its map, which `scaled_dot_product_attention` never writes down."
+    """Attention by plain products, and its map, which `scaled_dot_product_attention` never writes down.
+
+    Parameters
+    ----------
+    q : Tensor
+    k : Tensor
+    v : Tensor
+        float [n, heads, s, d]
+    mask : Tensor|None, default None
+        as [n, heads, s, s]: bool, True where attended to, or floats to add to scores
+    dropout : float, default 0.
+        rate; 0 in evaluation
+    scale : float|None, default None
+        of the products; None: 1/sqrt(d)
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        [n, heads, s, d], and the map [n, heads, s, s], float32 at least
+    """
     products = (q @ k.transpose(2, 3)).to(torch.promote_types(q.dtype, torch.float32))
     scores = products*(q.shape[-1]**-0.5 if scale is None else scale)
     if mask is not None and mask.dtype == torch.bool: scores = scores.masked_fill(~mask, -torch.inf)
@@ -32,7 +51,25 @@ def map_layers(
     attention_layers: Iterable[int]|None, # numbers of layers, 0 is the first; None: no maps
     count: int, # layers that there are
 ) -> dict|None: # {layer: None}, to be filled with maps
-    "What an encoder was asked for. ValueError on a layer that there is not, or twice, or none."
+    """What an encoder was asked for.
+
+    Parameters
+    ----------
+    attention_layers : Iterable[int]|None
+        numbers of layers, 0 is the first; None: no maps
+    count : int
+        layers that there are
+
+    Returns
+    -------
+    dict|None
+        {layer: None}, to be filled with maps
+
+    Raises
+    ------
+    ValueError
+        On a layer that there is not, or twice, or none.
+    """
     if attention_layers is None: return None
     layers = [attention_layers] if isinstance(attention_layers, int) else list(attention_layers)
     known = all(isinstance(i, int) and 0 <= i < count for i in layers)
@@ -50,7 +87,21 @@ def rejoin(
     chunks: list[Tensor], # which rows they are, as from `length_chunks`
     length: int, # s of all rows together
 ) -> Tensor|tuple[Tensor, list[Tensor], Tensor]:
-    "The rows of all chunks in their order; maps and mask are filled up to `length`, and come if asked for."
+    """The rows of all chunks in their order; maps and mask are filled up to `length`, and come if asked for.
+
+    Parameters
+    ----------
+    parts : list[tuple]
+        of a chunk: vectors [m, d], mask bool [m, s], maps {layer: [m, heads, s, s]} or None
+    chunks : list[Tensor]
+        which rows they are, as from `length_chunks`
+    length : int
+        s of all rows together
+
+    Returns
+    -------
+    Tensor|tuple[Tensor, list[Tensor], Tensor]
+    """
     vectors, masks, maps = zip(*parts)
     order = torch.cat(list(chunks)).argsort().to(vectors[0].device)
     if maps[0] is None: return torch.cat(vectors)[order]

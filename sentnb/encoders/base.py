@@ -22,7 +22,22 @@ from ..core import fingerprint, one_of, progress
 def each_text(
     texts: Iterable[str], # any iterable, read once
 ) -> Iterator[str]:
-    "The texts one by one. TypeError for one str instead of many, and for what is no str, with its position."
+    """The texts one by one.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable, read once
+
+    Yields
+    ------
+    Iterator[str]
+
+    Raises
+    ------
+    TypeError
+        For one str instead of many, and for what is no str, with its position.
+    """
     if isinstance(texts, str): raise TypeError("texts is one str: expected a list of them; wrap it, [text]")
     for i, text in enumerate(texts):
         if not isinstance(text, str): raise TypeError(f"texts[{i}] is {type(text).__name__}, expected str")
@@ -32,14 +47,36 @@ def windows(
     texts: Iterable[str], # as each_text
     size: int, # of a window
 ) -> Iterator[list[str]]:
-    "Lists of at most `size` texts."
+    """Lists of at most `size` texts.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        as each_text
+    size : int
+        of a window
+
+    Yields
+    ------
+    Iterator[list[str]]
+    """
     stream = each_text(texts)
     while held := list(itertools.islice(stream, size)): yield held
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #bfe995ed
 @contextlib.contextmanager
 def evaluating(model) -> Iterator[None]: # a torch module
-    "Inside, the model is in eval mode and nothing is recorded for gradients; afterwards it is as it was."
+    """Inside, the model is in eval mode and nothing is recorded for gradients; afterwards it is as it was.
+
+    Parameters
+    ----------
+    model
+
+    Yields
+    ------
+    Iterator[None]
+        a torch module
+    """
     import torch
     training = model.training; model.eval()
     with torch.inference_mode():
@@ -53,21 +90,63 @@ def chunk_rows(
     n: int, # rows of a batch
     device: Any, # a torch.device
 ) -> int: # of a chunk
-    "On a CPU as many as fit its caches; else a quarter of a large batch, so that short rows are not padded."
+    """On a CPU as many as fit its caches; else a quarter of a large batch, so that short rows are not
+    padded.
+
+    Parameters
+    ----------
+    n : int
+        rows of a batch
+    device : Any
+        a torch.device
+
+    Returns
+    -------
+    int
+        of a chunk
+    """
     return CPU_ROWS if device.type == "cpu" else max(GPU_ROWS, -(-n//4))
 
 def length_chunks(
     lengths, # int64 tensor [n], on the CPU
     size: int=CPU_ROWS, # rows a chunk
 ) -> list: # index tensors that together hold every row once
-    "Rows of similar length together: sorted, then cut into chunks of at most `size`."
+    """Rows of similar length together: sorted, then cut into chunks of at most `size`.
+
+    Parameters
+    ----------
+    lengths
+        int64 tensor [n], on the CPU
+    size : int, default CPU_ROWS
+        rows a chunk
+
+    Returns
+    -------
+    list
+        index tensors that together hold every row once
+    """
     return list(lengths.argsort(stable=True).split(size))
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #181641bb
 def usable_device(
     name: str|None=None, # "cpu", "cuda", "cuda:1" ...; None: "cuda" where torch sees one, else "cpu"
 ) -> str:
-    "Where torch can compute. ValueError where it cannot."
+    """Where torch can compute.
+
+    Parameters
+    ----------
+    name : str|None, default None
+        "cpu", "cuda", "cuda:1" ...; None: "cuda" where torch sees one, else "cpu"
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        Where it cannot.
+    """
     import torch
     if name is None: return "cuda" if torch.cuda.is_available() else "cpu"
     try: torch.zeros(1, device=name).cpu()
@@ -90,7 +169,19 @@ def note_cut(
     silent: bool=False, # outside of what counts it, nobody says it
 ) -> None:
     """For `encode_window`, and for `collate`, silently: `encode` says it at its end, and training at the end
-    of a stage. Outside of both a TextsCut says it at once."""
+    of a stage. Outside of both a TextsCut says it at once.
+
+    Parameters
+    ----------
+    count : int
+        texts that were cut
+    n : int
+        of so many
+    where : str
+        e.g. "at 64 patches; long='scroll' reads them whole"
+    silent : bool, default False
+        outside of what counts it, nobody says it
+    """
     noted = _cut.get()
     if noted is not None: noted[where] += count
     elif count and not silent:
@@ -100,7 +191,17 @@ def note_cut(
 def noting_cuts(
     cut: Counter, # {where: how many texts}
 ) -> Iterator[None]:
-    "Inside, what is noted is counted here."
+    """Inside, what is noted is counted here.
+
+    Parameters
+    ----------
+    cut : Counter
+        {where: how many texts}
+
+    Yields
+    ------
+    Iterator[None]
+    """
     token = _cut.set(cut)
     try: yield
     finally: _cut.reset(token)
@@ -125,7 +226,26 @@ class SentenceEncoder:
     ) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
         """Encode a stream in constant memory. At its end a TextsCut says how many texts were too long.
 
-        TypeError names the position of a text that is not a str."""
+        TypeError names the position of a text that is not a str.
+
+        Parameters
+        ----------
+        texts : Iterable[str]
+            any iterable, read once
+        batch_size : int, default 256
+            texts in one forward pass; on a CPU at most 64, which is faster there
+        normalize : bool, default True
+            unit length
+        head : str, default "drop"
+            "keep" the training head, as the retrieval script of Pixel-Linguist does
+        window : int, default 4096
+            texts held at a time
+
+        Yields
+        ------
+        Iterator[np.ndarray]
+            float32 [at most window, d], in the order of the texts
+        """
         if batch_size < 1 or window < 1:
             raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
         cut, n = Counter(), 0
@@ -149,7 +269,20 @@ def reading(
     chunks: Sequence[Sequence], # rows that are computed together; of a text that scrolls there are several
     n: int, # texts in all of them
 ) -> Iterator[Sequence]: # the chunks
-    "For `encode_window`: the bar of `encode` moves when the next chunk is asked for."
+    """For `encode_window`: the bar of `encode` moves when the next chunk is asked for.
+
+    Parameters
+    ----------
+    chunks : Sequence[Sequence]
+        rows that are computed together; of a text that scrolls there are several
+    n : int
+        texts in all of them
+
+    Yields
+    ------
+    Iterator[Sequence]
+        the chunks
+    """
     move, rows, done = _bar.get() or (lambda count: None), sum(map(len, chunks)), 0
     for chunk in chunks:
         yield chunk
@@ -168,7 +301,28 @@ def encode(self: SentenceEncoder,
 ) -> np.ndarray: # float32 [n, d], order kept
     """Embed texts. Equal texts get equal rows up to rounding, whatever stands beside them.
 
-    One TextsCut says how many texts were longer than the encoder reads."""
+    One TextsCut says how many texts were longer than the encoder reads.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable of str
+    batch_size : int, default 256
+        texts in one forward pass; on a CPU at most 64, which is faster there
+    normalize : bool, default True
+        unit length
+    show_progress : bool|None, default None
+        None: a bar past two seconds, unless TQDM_DISABLE is set
+    head : str, default "drop"
+        "drop" or "keep" the training head
+    window : int, default 4096
+        texts held at a time
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], order kept
+    """
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
     parts, cut = [], Counter()
     with progress(show_progress, total=n, desc="encode", unit="text") as bar, noting_cuts(cut), \
@@ -202,7 +356,14 @@ def check_encoder(
     encoder: Any,
     purpose: str="encoding", # "encoding", "training" (by any objective), "training on texts"
 ) -> None:
-    "TypeError names every member that it lacks, and says what each is."
+    """TypeError names every member that it lacks, and says what each is.
+
+    Parameters
+    ----------
+    encoder : Any
+    purpose : str, default "encoding"
+        "encoding", "training" (by any objective), "training on texts"
+    """
     one_of(*MEMBERS)("purpose", purpose)
     lacking = [f"{name} ({words})" for name, words in MEMBERS[purpose].items() if not hasattr(encoder, name)]
     if not lacking: return
@@ -220,10 +381,36 @@ def distinct_vectors(
 ) -> tuple[np.ndarray, np.ndarray]: # [m, d] of the distinct texts, and int64 [n]: the row of each text
     """The vectors of texts, each distinct one encoded once. `vectors[rows]` are those of all texts.
 
-    TypeError for one str instead of many, and for what is not a str. ValueError when `encode` does not give
-    one row a text; it names the first text whose vector is zero (unless `zeros`) or not finite.
+    >>> vectors, rows = distinct_vectors(encoder, [*sentences1, *sentences2])
 
-    >>> vectors, rows = distinct_vectors(encoder, [*sentences1, *sentences2])"""
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+        repeated ones count once
+    order : str, default "shortest"
+        in which they are encoded: "shortest" first, or as "given"
+    zeros : bool, default False
+        whether a vector may be of length 0: it has no direction, and no cosine
+    dtype : type, default np.float64
+        of the vectors
+    **options : Any
+        of `encode`, e.g. head="keep"
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        [m, d] of the distinct texts, and int64 [n]: the row of each text
+
+    Raises
+    ------
+    TypeError
+        For one str instead of many, and for what is not a str.
+    ValueError
+        When `encode` does not give one row a text; it names the first text whose vector is zero (unless
+        `zeros`) or not finite.
+    """
     one_of("shortest", "given")("order", order)
     texts = list(each_text(texts))
     distinct = list(dict.fromkeys(texts))
@@ -247,13 +434,37 @@ def vectors_of(
     texts: Iterable[str],
     **options: Any, # of `distinct_vectors`: order, zeros, dtype; and of `encode`
 ) -> np.ndarray: # [n, d], a row for each text; float64 unless dtype says otherwise
-    "The vectors of texts, each distinct one encoded once, shortest first. Errors as `distinct_vectors`."
+    """The vectors of texts, each distinct one encoded once, shortest first. Errors as `distinct_vectors`.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+    **options : Any
+        of `distinct_vectors`: order, zeros, dtype; and of `encode`
+
+    Returns
+    -------
+    np.ndarray
+        [n, d], a row for each text; float64 unless dtype says otherwise
+    """
     vectors, rows = distinct_vectors(encoder, texts, **options)
     return vectors[rows]
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #89927866
 class Lookup:
-    "An encoder that has encoded its texts before: `encode` looks them up."
+    """An encoder that has encoded its texts before: `encode` looks them up.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+        all that will be asked for
+    **options : Any
+        of `distinct_vectors`; and of `encode`
+    """
     def __init__(self,
         encoder: Any, # anything with encode(list of str) -> [n, d]
         texts: Iterable[str], # all that will be asked for
@@ -264,7 +475,18 @@ class Lookup:
         self.row_of = dict(zip(distinct, rows.tolist()))
 
     def encode(self, texts: Iterable[str], **options: Any) -> np.ndarray: # [n, d]
-        "The vectors of texts; KeyError names one that was not among those encoded."
+        """The vectors of texts; KeyError names one that was not among those encoded.
+
+        Parameters
+        ----------
+        texts : Iterable[str]
+        **options : Any
+
+        Returns
+        -------
+        np.ndarray
+            [n, d]
+        """
         return self.vectors[[self.row_of[text] for text in texts]]
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #3ae5445a
@@ -273,7 +495,22 @@ def identity(
     texts: Iterable[str], # a few, always the same
     **options: Any, # of `encode`
 ) -> str: # 16 hexadecimal digits
-    "Tells encoders apart by their vectors of some texts, to four decimals: weights and pooling decide."
+    """Tells encoders apart by their vectors of some texts, to four decimals: weights and pooling decide.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+        a few, always the same
+    **options : Any
+        of `encode`
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     return fingerprint(np.asarray(encoder.encode(list(each_text(texts)), **options)).round(4).tolist())
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #4763c146
@@ -298,9 +535,27 @@ def set_dropout(
     rate: float, # from 0 to below 1
 ) -> int: # how many places were set
     """Set every rate of dropout in a module: of its nn.Dropout's, and whatever number has `dropout` in its
-    name, on any part of the module or of its `config`. ValueError when it has none, or on another rate.
+    name, on any part of the module or of its `config`.
 
-    >>> set_dropout(encoder, 0.3)"""
+    >>> set_dropout(encoder, 0.3)
+
+    Parameters
+    ----------
+    module
+        a torch module; changed in place, its configuration as well
+    rate : float
+        from 0 to below 1
+
+    Returns
+    -------
+    int
+        how many places were set
+
+    Raises
+    ------
+    ValueError
+        When it has none, or on another rate.
+    """
     if not 0 <= rate < 1: raise ValueError(f"dropout={rate}: expected a number from 0 to below 1")
     from torch import nn
     places, replaced = 0, {}

@@ -46,7 +46,25 @@ def writing_folder(
 ) -> Iterator[Path]: # an empty folder to write to
     """The new files take the place of the old ones when the block ends without an error.
 
-    FileExistsError on a folder of anything else."""
+    Parameters
+    ----------
+    folder : str|Path
+        made, or replaced
+    ours : Callable[[Path], bool]
+        whether what is there may be replaced
+    what : str, default "checkpoint of ours"
+        for the message
+
+    Yields
+    ------
+    Iterator[Path]
+        an empty folder to write to
+
+    Raises
+    ------
+    FileExistsError
+        On a folder of anything else.
+    """
     given, folder = Path(folder), Path(folder).resolve()   # what a link points to, not the link
     if folder.is_file(): raise FileExistsError(f"{given} is a file; choose another folder")
     if folder.exists() and any(folder.iterdir()) and not ours(folder):
@@ -67,7 +85,22 @@ def writing_folder(
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #a5f32493
 @dataclass(frozen=True)
 class Published:
-    "A model on the Hub."
+    """A model on the Hub.
+
+    Parameters
+    ----------
+    commit : str
+        40 hexadecimal digits
+    licence : str
+    size : int
+        bytes to be downloaded, about
+    pickled : bool, default False
+        it has no safetensors: its weights are converted before they are read
+    font : tuple[str, str, str]|None, default None
+        repository, file and sha256 of the font that its text is drawn in
+    file : str|None, default None
+        the one file that is read, where it is no model of transformers
+    """
     commit: str # 40 hexadecimal digits
     licence: str
     size: int # bytes to be downloaded, about
@@ -108,7 +141,20 @@ def hub_revision(
     name: str, # "<org>/<name>"
     revision: str|None=None, # what was asked for
 ) -> str|None: # None: the newest
-    "The revision to ask the Hub for: the one given, else the declared one."
+    """The revision to ask the Hub for: the one given, else the declared one.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    revision : str|None, default None
+        what was asked for
+
+    Returns
+    -------
+    str|None
+        None: the newest
+    """
     return revision or (MODELS[name].commit if name in MODELS else None)
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #2b6a05db
@@ -116,7 +162,20 @@ def to_store(
     state: Mapping[str, Any], # name -> tensor
     half: bool=False, # float32 as bfloat16
 ) -> dict[str, Any]: # on the CPU, contiguous
-    "Each tensor once: of tied weights the first name is kept, as transformers does."
+    """Each tensor once: of tied weights the first name is kept, as transformers does.
+
+    Parameters
+    ----------
+    state : Mapping[str, Any]
+        name -> tensor
+    half : bool, default False
+        float32 as bfloat16
+
+    Returns
+    -------
+    dict[str, Any]
+        on the CPU, contiguous
+    """
     import torch
     places, tensors = set(), {}
     for name, tensor in state.items():
@@ -130,7 +189,23 @@ def to_store(
 def read_pickled(
     file: str|Path, # as torch.save wrote it
 ) -> dict[str, Any]: # name -> tensor
-    "The tensors of a pickled file; ValueError if it holds, or would run, anything else."
+    """The tensors of a pickled file.
+
+    Parameters
+    ----------
+    file : str|Path
+        as torch.save wrote it
+
+    Returns
+    -------
+    dict[str, Any]
+        name -> tensor
+
+    Raises
+    ------
+    ValueError
+        If it holds, or would run, anything else.
+    """
     import zipfile, torch
     try: state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except Exception as error: # whatever it is, nothing of the file was run
@@ -155,7 +230,21 @@ def hub_file(
     file: str, # in it
     revision: str|None=None, # None: the declared commit, else the newest
 ) -> Path:
-    "One file of a repository on the Hub."
+    """One file of a repository on the Hub.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    file : str
+        in it
+    revision : str|None, default None
+        None: the declared commit, else the newest
+
+    Returns
+    -------
+    Path
+    """
     from huggingface_hub import hf_hub_download
     return Path(hf_hub_download(name, file, revision=hub_revision(name, revision)))
 
@@ -179,7 +268,29 @@ def convert_checkpoint(
     revision: str|None=None, # of the Hub; None: the declared commit, else the newest
 ) -> Path: # the folder: safetensors, config, vocabulary; for pictures the font too
     """Read pickled weights once, without running anything of them, and write a checkpoint that
-    `from_pretrained` takes. FileNotFoundError where nothing is pickled, ValueError where more is."""
+    `from_pretrained` takes.
+
+    Parameters
+    ----------
+    name : str
+        a Hub id whose weights are pickled
+    folder : str|Path
+        made; a conversion that is there is replaced
+    revision : str|None, default None
+        of the Hub; None: the declared commit, else the newest
+
+    Returns
+    -------
+    Path
+        the folder: safetensors, config, vocabulary; for pictures the font too
+
+    Raises
+    ------
+    FileNotFoundError
+        Where nothing is pickled.
+    ValueError
+        Where more is.
+    """
     from safetensors.torch import save_file
     fetched = _snapshot(name, revision, _PICKLE, "*.ttf")
     source, values = fetched/_PICKLE, read_json(fetched/"config.json")
@@ -204,7 +315,20 @@ def converted_folder(
     name: str, # a Hub id
     commit: str, # 40 hexadecimal digits
 ) -> Path: # not sure to exist
-    "Where the cache keeps a conversion."
+    """Where the cache keeps a conversion.
+
+    Parameters
+    ----------
+    name : str
+        a Hub id
+    commit : str
+        40 hexadecimal digits
+
+    Returns
+    -------
+    Path
+        not sure to exist
+    """
     return cache_dir("converted")/f"{name.replace('/', '--')}-{commit[:12]}"
 
 def _converted(name: str, commit: str) -> Path:
@@ -217,7 +341,18 @@ def _converted(name: str, commit: str) -> Path:
 def only_pickled(
     name: str|Path, # as it was asked for
 ) -> FileNotFoundError: # to be raised
-    "What is said of a checkpoint without safetensors."
+    """What is said of a checkpoint without safetensors.
+
+    Parameters
+    ----------
+    name : str|Path
+        as it was asked for
+
+    Returns
+    -------
+    FileNotFoundError
+        to be raised
+    """
     lacks = f"{name} has no model.safetensors, and pickled weights are not read as they are"
     do = f"`sentnb convert {name} FOLDER` makes a checkpoint of them, FOLDER; or pass convert=True"
     if Path(name).exists(): do = "convert them once with safetensors.torch.save_file"
@@ -245,7 +380,26 @@ def checkpoint_folder(
 ) -> Path: # a folder with a config.json
     """Find a checkpoint, download it where need be.
 
-    FileNotFoundError or OSError say what is wrong with the name or the folder, TypeError what is none."""
+    FileNotFoundError or OSError say what is wrong with the name or the folder, TypeError what is none.
+
+    Parameters
+    ----------
+    name : str|Path
+        a folder, a name in data/checkpoints, or a Hub id
+    revision : str|None, default None
+        of the Hub; None: the declared commit, else the newest
+    files : str, default "config.json and model.safetensors"
+        what it should hold, for the message
+    owner : bool, default True
+        a Hub id is owner/name; False: BERT's old ones have no owner
+    convert : bool, default False
+        read pickled weights of the Hub, and keep them as safetensors in the cache
+
+    Returns
+    -------
+    Path
+        a folder with a config.json
+    """
     if not isinstance(name, (str, Path)) or not str(name):
         raise TypeError(f"name={name!r}: expected the name of a checkpoint in data/checkpoints, a folder "
                         f"with {files}, or a Hub id (owner/name)")
@@ -278,7 +432,21 @@ class Pushable:
         private: bool=True,
         **kwargs: Any, # passed to huggingface_hub.HfApi.upload_folder
     ) -> str: # the address of the commit
-        "Upload what save_pretrained writes; needs the network and a token (`huggingface-cli login`)."
+        """Upload what save_pretrained writes; needs the network and a token (`huggingface-cli login`).
+
+        Parameters
+        ----------
+        repo_id : str
+            owner/name, created when it does not exist
+        private : bool, default True
+        **kwargs : Any
+            passed to huggingface_hub.HfApi.upload_folder
+
+        Returns
+        -------
+        str
+            the address of the commit
+        """
         from huggingface_hub import HfApi
         api = HfApi()
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -290,7 +458,18 @@ class Pushable:
 def weights_digest(
     model: Any, # a torch module, or an object with numpy arrays
 ) -> str: # 16 hexadecimal digits
-    "The sha256 of all weights, with their names, types and shapes, in the order of their names."
+    """The sha256 of all weights, with their names, types and shapes, in the order of their names.
+
+    Parameters
+    ----------
+    model : Any
+        a torch module, or an object with numpy arrays
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     import torch
     if isinstance(model, torch.nn.Module): tensors = model.state_dict()
     else:
@@ -306,7 +485,18 @@ def weights_digest(
 def weights_sha256(
     folder: str|Path, # of a checkpoint
 ) -> str|None: # 64 hexadecimal digits; None: it has no safetensors
-    "The sha256 of model.safetensors; of several files that of theirs, in the order of their names."
+    """The sha256 of model.safetensors; of several files that of theirs, in the order of their names.
+
+    Parameters
+    ----------
+    folder : str|Path
+        of a checkpoint
+
+    Returns
+    -------
+    str|None
+        64 hexadecimal digits; None: it has no safetensors
+    """
     files = sorted(Path(folder).glob("model*.safetensors"))
     if len(files) < 2: return file_sha256(files[0]) if files else None
     return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()

@@ -31,7 +31,17 @@ from ..losses.reconstruction import masked_token_loss
 VARIANTS = ("concatenated", "skip", "averaged")
 
 class Projections(nn.Module):
-    "What stands beside encoder and head: N vectors of one (CMLM, the equation of section 2)."
+    """What stands beside encoder and head: N vectors of one (CMLM, the equation of section 2).
+
+    Parameters
+    ----------
+    width : int
+        d
+    count : int, default 15
+        N; the first is the identity
+    joins : bool, default False
+        a layer that brings N + 1 vectors back to d, for `skip`
+    """
     def __init__(self,
         width: int, # d
         count: int=15, # N; the first is the identity
@@ -48,7 +58,18 @@ class Projections(nn.Module):
     def forward(self,
         vectors: torch.Tensor, # [n, d]
     ) -> torch.Tensor: # [n, N, d]
-        "The vector itself, and N - 1 others."
+        """The vector itself, and N - 1 others.
+
+        Parameters
+        ----------
+        vectors : torch.Tensor
+            [n, d]
+
+        Returns
+        -------
+        torch.Tensor
+            [n, N, d]
+        """
         if self.mlp is None: return vectors[:, None]
         return torch.cat([vectors, self.mlp(vectors)], 1).view(len(vectors), self.count, self.width)
 
@@ -78,8 +99,18 @@ def _check_takes_vectors(encoder: TextEncoder) -> None:
 class ConditionalMaskedLanguageModel(SentenceEncoder, Pushable, nn.Module):
     """CMLM's pre-training (section 2, Figure 1) of a TextEncoder, which it holds: `model.encoder`.
 
-    `conditional_batch` makes what `conditional_loss` takes. `encode` and `forward` are the encoder's; of the
-    variant "averaged" they give the mean of the projections."""
+    `conditional_batch` makes what `conditional_loss` takes. `encode` and `forward` are the encoder's; of
+    the variant "averaged" they give the mean of the projections.
+
+    Parameters
+    ----------
+    mlm : MaskedLanguageModel
+        encoder, head and masking; trained in place
+    projections : int, default 15
+        N
+    variant : str, default "concatenated"
+        one of VARIANTS
+    """
     def __init__(self,
         mlm: MaskedLanguageModel, # encoder, head and masking; trained in place
         projections: int=15, # N
@@ -99,7 +130,13 @@ class ConditionalMaskedLanguageModel(SentenceEncoder, Pushable, nn.Module):
     def encoder(self) -> TextEncoder: return self.mlm.encoder
 
     def settings(self) -> dict: # what JSON can hold
-        "Everything that decides the model but its weights."
+        """Everything that decides the model but its weights.
+
+        Returns
+        -------
+        dict
+            what JSON can hold
+        """
         return self.mlm.settings() | dict(projections=self.projections.count, variant=self.variant)
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #f21a7853
@@ -129,7 +166,19 @@ def collate(self: ConditionalMaskedLanguageModel,
     texts: Iterable[str],
     max_length: int|None=None, # fewer tokens than the encoder's own
 ) -> tuple[torch.Tensor, torch.Tensor]: # input_ids and attention_mask, int64 [n, s] on the CPU
-    "As TextEncoder.collate."
+    """As TextEncoder.collate.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        fewer tokens than the encoder's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        input_ids and attention_mask, int64 [n, s] on the CPU
+    """
     return self.encoder.collate(texts, max_length)
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #4f14c9a3
@@ -138,7 +187,21 @@ def sequence(self: ConditionalMaskedLanguageModel,
     vectors: torch.Tensor, # [n, d], of the first sentences
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s], of the second ones
 ) -> dict[str, torch.Tensor]: # what the model of transformers takes: N + s places
-    "The projections, and behind them the tokens at their own places."
+    """The projections, and behind them the tokens at their own places.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d], of the first sentences
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s], of the second ones
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+        what the model of transformers takes: N + s places
+    """
     count, tokens = self.projections.count, self.encoder.model.get_input_embeddings()(input_ids)
     places = torch.arange(input_ids.shape[1], device=tokens.device)
     return dict(inputs_embeds=torch.cat([self.projections(vectors).to(tokens.dtype), tokens], 1),
@@ -151,7 +214,23 @@ def masked_states(self: ConditionalMaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s]
     chosen: torch.Tensor, # bool [n, s], where to predict
 ) -> torch.Tensor: # [m, d], rows in the order of input_ids[chosen]
-    "What the head reads, at the m chosen tokens."
+    """What the head reads, at the m chosen tokens.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d]
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    chosen : torch.Tensor
+        bool [n, s], where to predict
+
+    Returns
+    -------
+    torch.Tensor
+        [m, d], rows in the order of input_ids[chosen]
+    """
     model = self.encoder.model
     with attending(input_ids.device):
         if self.variant != "skip":
@@ -169,7 +248,19 @@ def looks(self: ConditionalMaskedLanguageModel,
     first: str, second: str, # two sentences; the second may hold mask tokens
 ) -> tuple[list[str], list[int], np.ndarray]: # labels of columns, which of them are rows; int [rows, columns]
     """What reaches what (CMLM, Figure 1), from the attention of the first layer: tokens of the first
-    sentence, projections, tokens of the second and, as columns alone, the padding behind it."""
+    sentence, projections, tokens of the second and, as columns alone, the padding behind it.
+
+    Parameters
+    ----------
+    first : str
+    second : str
+        two sentences; the second may hold mask tokens
+
+    Returns
+    -------
+    tuple[list[str], list[int], np.ndarray]
+        labels of columns, which of them are rows; int [rows, columns]
+    """
     ids, mask = self.collate([first])
     longer = " ".join([second, *[self.mask_token]*2])
     given, seen = (tensor[:1] for tensor in self.collate([second, longer])) # with padding
@@ -202,7 +293,26 @@ def conditional_batch(self: ConditionalMaskedLanguageModel,
 ) -> tuple[torch.Tensor, ...]: # ids and mask of the first; corrupted ids, mask and labels of the second
     """Tokenise both, and mask of the second; int64 [n, s] each, s of the first and of the second.
 
-    ValueError when they are not as many, and when no second sentence has a token to predict."""
+    Parameters
+    ----------
+    first : Sequence[str]
+    second : Sequence[str]
+        as many
+    rng : random.Random|Sequence[random.Random]
+        all randomness; of several each is of a pair
+    max_length : int|None, default None
+        of a sentence: fewer tokens than the encoder's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, ...]
+        ids and mask of the first; corrupted ids, mask and labels of the second
+
+    Raises
+    ------
+    ValueError
+        When they are not as many, and when no second sentence has a token to predict.
+    """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} first and {len(second)} second sentences: expected as many")
     return *self.collate(first, max_length), *self.mlm.masked_batch(second, rng, max_length)
@@ -213,7 +323,23 @@ def logits(self: ConditionalMaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s], of the second ones
     chosen: torch.Tensor, # bool [n, s], where to predict
 ) -> torch.Tensor: # [m, vocabulary], rows in the order of input_ids[chosen]
-    "Scores of all tokens at the m chosen places of the second sentences."
+    """Scores of all tokens at the m chosen places of the second sentences.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d], of the first sentences
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s], of the second ones
+    chosen : torch.Tensor
+        bool [n, s], where to predict
+
+    Returns
+    -------
+    torch.Tensor
+        [m, vocabulary], rows in the order of input_ids[chosen]
+    """
     return self.mlm.decoder(self.masked_states(vectors, input_ids, attention_mask, chosen))
 
 @patch
@@ -221,7 +347,22 @@ def conditional_loss(self: ConditionalMaskedLanguageModel,
     first_ids: torch.Tensor, first_mask: torch.Tensor, # as conditional_batch gives them
     input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor,
 ) -> torch.Tensor: # float32 scalar
-    "The mean cross-entropy of the masked tokens of the second sentences (CMLM, section 2)."
+    """The mean cross-entropy of the masked tokens of the second sentences (CMLM, section 2).
+
+    Parameters
+    ----------
+    first_ids : torch.Tensor
+    first_mask : torch.Tensor
+        as conditional_batch gives them
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+    labels : torch.Tensor
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     vectors, logits, targets = self.encoder(first_ids, first_mask), [], []
     for rows, (ids, mask, label) in by_length(attention_mask.sum(1), input_ids, attention_mask, labels):
         chosen = label != -100
@@ -236,7 +377,23 @@ def forward(self: ConditionalMaskedLanguageModel,
     head: str="drop", # "keep" the encoder's training head
     attention_layers: Sequence[int]|None=None, # give the maps of these layers as well
 ) -> torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]: # [n, d]; maps and mask
-    "As TextEncoder.forward."
+    """As TextEncoder.forward.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    head : str, default "drop"
+        "keep" the encoder's training head
+    attention_layers : Sequence[int]|None, default None
+        give the maps of these layers as well
+
+    Returns
+    -------
+    torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], ...
+        [n, d]; maps and mask
+    """
     given = self.encoder(input_ids, attention_mask, head=head, attention_layers=attention_layers)
     if self.variant != "averaged": return given
     if attention_layers is None: return self.projections(given).mean(1)
@@ -250,7 +407,23 @@ def encode_window(self: ConditionalMaskedLanguageModel,
     normalize: bool=True, # unit length
     head: str="drop", # or "keep" the encoder's training head
 ) -> np.ndarray: # float32 [n, d]
-    "The texts that `encode` holds at a time."
+    """The texts that `encode` holds at a time.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        texts in one forward pass
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+        or "keep" the encoder's training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     if self.variant != "averaged": return self.encoder.encode_window(texts, batch_size, normalize, head)
     vectors = torch.from_numpy(self.encoder.encode_window(texts, batch_size, False, head))
     with evaluating(self): vectors = self.projections(vectors.to(self.device)).mean(1).cpu()
@@ -264,7 +437,22 @@ def accuracy(self: ConditionalMaskedLanguageModel,
     batch_size: int=64,
     max_length: int|None=None,
 ) -> dict: # accuracy (share of the tokens whose best guess is right), loss (nats a token), n (tokens)
-    "How well masked tokens are told, masked as in training. ValueError without pairs."
+    """How well masked tokens are told, masked as in training. ValueError without pairs.
+
+    Parameters
+    ----------
+    pairs : Sequence[tuple[str, str]]
+        held out; of the second sentences tokens are masked
+    seed : int, default 0
+        of what is masked
+    batch_size : int, default 64
+    max_length : int|None, default None
+
+    Returns
+    -------
+    dict
+        accuracy (share of the tokens whose best guess is right), loss (nats a token), n (tokens)
+    """
     right, loss, n = 0, 0., 0
     with evaluating(self):
         for start in range(0, len(pairs), batch_size):
@@ -285,8 +473,21 @@ def save_pretrained(self: ConditionalMaskedLanguageModel,
     folder: str|Path, # as TextEncoder.save_pretrained
     half: bool=False, # store the weights as bfloat16
 ) -> Path: # the folder
-    """Write a folder that `TextEncoder`, `MaskedLanguageModel` and this class read. Of the variant "averaged"
-    this class alone gives the vectors: TextEncoder warns, and reads the encoder within."""
+    """Write a folder that `TextEncoder`, `MaskedLanguageModel` and this class read. Of the variant
+    "averaged" this class alone gives the vectors: TextEncoder warns, and reads the encoder within.
+
+    Parameters
+    ----------
+    folder : str|Path
+        as TextEncoder.save_pretrained
+    half : bool, default False
+        store the weights as bfloat16
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     beside = {f"projections.{name}": value for name, value in self.projections.state_dict().items()}
     notes = dict(projections=self.projections.count, variant=self.variant)
     return self.mlm.save_pretrained(folder, half, beside, conditional=notes)
@@ -299,7 +500,30 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
     long: str|None=None, # past its max_length: "truncate" or "error"; None: as it was saved
     **masking: float, # mask_ratio, mask_share, random_share; else as they were saved
 ) -> ConditionalMaskedLanguageModel: # in eval mode, float32
-    "Load encoder, head and projections. ValueError when there are no projections."
+    """Load encoder, head and projections.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    revision : str|None, default None
+        of the Hub; pin it
+    device : str|torch.device, default "cpu"
+    long : str|None, default None
+        past its max_length: "truncate" or "error"; None: as it was saved
+    **masking : float
+        mask_ratio, mask_share, random_share; else as they were saved
+
+    Returns
+    -------
+    ConditionalMaskedLanguageModel
+        in eval mode, float32
+
+    Raises
+    ------
+    ValueError
+        When there are no projections.
+    """
     folder = text_folder(name, revision)
     notes = read_json(folder/"sentnb.json") if (folder/"sentnb.json").is_file() else {}
     if "conditional" not in notes:

@@ -27,7 +27,15 @@ from ..losses.reconstruction import masked_patch_loss
 class ConditionalAutoencoder(SentenceEncoder, nn.Module):
     """CMLM (section 2) on pictures of text, around a MaskedAutoencoder, which it holds: `model.mae`.
 
-    `encode` and `forward` are the encoder's. Encoder and decoder are saved; the projections are not."""
+    `encode` and `forward` are the encoder's. Encoder and decoder are saved; the projections are not.
+
+    Parameters
+    ----------
+    mae : MaskedAutoencoder
+        encoder, decoder and what is hidden; trained in place
+    projections : int, default 15
+        N; the first is the vector itself
+    """
     def __init__(self,
         mae: MaskedAutoencoder, # encoder, decoder and what is hidden; trained in place
         projections: int=15, # N; the first is the vector itself
@@ -47,7 +55,13 @@ class ConditionalAutoencoder(SentenceEncoder, nn.Module):
     def encoder(self) -> PixelEncoder: return self.mae.encoder
 
     def settings(self) -> dict: # what JSON can hold
-        "Everything that decides the model but its weights."
+        """Everything that decides the model but its weights.
+
+        Returns
+        -------
+        dict
+            what JSON can hold
+        """
         return self.mae.settings() | dict(projections=self.projections.count)
 
     def save_pretrained(self, folder: str|Path, half: bool=False) -> Path:
@@ -65,7 +79,19 @@ def collate(self: ConditionalAutoencoder,
     texts: Iterable[str],
     max_length: int|None=None, # patches
 ) -> tuple[torch.Tensor, torch.Tensor]: # pixels uint8 [n, 16, 16p], num_patches int64 [n]
-    "As PixelEncoder.collate."
+    """As PixelEncoder.collate.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        patches
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        pixels uint8 [n, 16, 16p], num_patches int64 [n]
+    """
     return self.encoder.collate(texts, max_length)
 
 @patch
@@ -73,7 +99,21 @@ def forward(self: ConditionalAutoencoder,
     pixels: torch.Tensor, num_patches: torch.Tensor, # of `collate`
     **options: Any, # of PixelEncoder.forward
 ) -> torch.Tensor: # [n, d]
-    "As PixelEncoder.forward."
+    """As PixelEncoder.forward.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+    num_patches : torch.Tensor
+        of `collate`
+    **options : Any
+        of PixelEncoder.forward
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d]
+    """
     return self.encoder(pixels, num_patches, **options)
 
 @patch
@@ -83,7 +123,23 @@ def encode_window(self: ConditionalAutoencoder,
     normalize: bool=True, # unit length
     head: str="drop", # or "keep" the encoder's training head
 ) -> np.ndarray: # float32 [n, d]
-    "The texts that `encode` holds at a time."
+    """The texts that `encode` holds at a time.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        strips in one forward pass
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+        or "keep" the encoder's training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     return self.encoder.encode_window(texts, batch_size, normalize, head)
 
 # %% ../../nbs/api/2_encoders/15_conditional_pixels.ipynb #6490ab98
@@ -93,7 +149,28 @@ def conditional_batch(self: ConditionalAutoencoder,
     rng: random.Random|Sequence[random.Random], # all randomness; of several each is of a pair
     max_length: int|None=None, # patches a strip, the black one counted
 ) -> tuple[torch.Tensor, ...]: # strips and lengths of the first; those of the second, and `masked_batch`'s
-    "Draw both, and hide patches of the second. ValueError when they are not as many."
+    """Draw both, and hide patches of the second.
+
+    Parameters
+    ----------
+    first : Sequence[str]
+    second : Sequence[str]
+        as many
+    rng : random.Random|Sequence[random.Random]
+        all randomness; of several each is of a pair
+    max_length : int|None, default None
+        patches a strip, the black one counted
+
+    Returns
+    -------
+    tuple[torch.Tensor, ...]
+        strips and lengths of the first; those of the second, and `masked_batch`'s
+
+    Raises
+    ------
+    ValueError
+        When they are not as many.
+    """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} first and {len(second)} second sentences: expected as many")
     return *self.collate(first, max_length), *self.mae.masked_batch(second, rng, max_length)
@@ -104,7 +181,24 @@ def predict(self: ConditionalAutoencoder,
     pixels: torch.Tensor, num_patches: torch.Tensor, # of the second ones
     visible: torch.Tensor, hidden: torch.Tensor, # int64 [n, v] and [n, m]
 ) -> tuple[torch.Tensor, torch.Tensor]: # drawn, and what stood there, float [n, m, 256*num_channels]
-    "As MaskedAutoencoder.predict, beside the projections."
+    """As MaskedAutoencoder.predict, beside the projections.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d], of the first sentences
+    pixels : torch.Tensor
+    num_patches : torch.Tensor
+        of the second ones
+    visible : torch.Tensor
+    hidden : torch.Tensor
+        int64 [n, v] and [n, m]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        drawn, and what stood there, float [n, m, 256*num_channels]
+    """
     return self.mae.predict(pixels, num_patches, visible, hidden, self.projections(vectors))
 
 @patch
@@ -112,7 +206,21 @@ def conditional_loss(self: ConditionalAutoencoder,
     first: torch.Tensor, lengths: torch.Tensor, # as conditional_batch gives them
     *second: torch.Tensor, # pixels, num_patches, visible, hidden
 ) -> torch.Tensor: # float32 scalar
-    "The mean squared error of the hidden patches of the second sentences."
+    """The mean squared error of the hidden patches of the second sentences.
+
+    Parameters
+    ----------
+    first : torch.Tensor
+    lengths : torch.Tensor
+        as conditional_batch gives them
+    *second : torch.Tensor
+        pixels, num_patches, visible, hidden
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     drawn, target = self.predict(self.encoder(first, lengths), *second)
     return masked_patch_loss(drawn, target, second[-1] >= 0, self.mae.normalize)
 
@@ -124,7 +232,23 @@ def pair_losses(self: ConditionalAutoencoder,
     batch_size: int=64,
     max_length: int|None=None, # patches a strip
 ) -> np.ndarray: # float64 [pairs], the mean over the hidden patches of each
-    "How well hidden patches are drawn, without dropout. ValueError without pairs."
+    """How well hidden patches are drawn, without dropout. ValueError without pairs.
+
+    Parameters
+    ----------
+    pairs : Sequence[tuple[str, str]]
+        held out; of the second sentences patches are hidden
+    seed : int, default 0
+        of what is hidden
+    batch_size : int, default 64
+    max_length : int|None, default None
+        patches a strip
+
+    Returns
+    -------
+    np.ndarray
+        float64 [pairs], the mean over the hidden patches of each
+    """
     if not len(pairs): raise ValueError("pair_losses got no pairs")
     losses = []
     with evaluating(self):

@@ -37,7 +37,18 @@ def check_states(
 def base_fingerprint(
     base: Any, # gives token states
 ) -> str: # 16 hexadecimal digits
-    "What a frozen encoder is known by: its settings and its weights."
+    """What a frozen encoder is known by: its settings and its weights.
+
+    Parameters
+    ----------
+    base : Any
+        gives token states
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     if hasattr(base, "base_fingerprint"): return base.base_fingerprint   # a store's is that of its encoder
     return fingerprint([base.settings(), weights_digest(base)])
 
@@ -47,7 +58,22 @@ def token_states(
     texts: Sequence[str], # those of one batch
     max_length: int|None=None, # tokens or patches; None: the base's own
 ) -> tuple[torch.Tensor, torch.Tensor]: # float [n, s, d] and bool [n, s], on the base's device
-    "The states of one batch, in eval mode and without gradients."
+    """The states of one batch, in eval mode and without gradients.
+
+    Parameters
+    ----------
+    base : Any
+        gives token states
+    texts : Sequence[str]
+        those of one batch
+    max_length : int|None, default None
+        tokens or patches; None: the base's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float [n, s, d] and bool [n, s], on the base's device
+    """
     tensors = [tensor.to(base.device) for tensor in base.collate(texts, max_length)]
     if not isinstance(base, torch.nn.Module): return base.hidden_states(*tensors)
     with evaluating(base): return base.hidden_states(*tensors)
@@ -58,7 +84,17 @@ def _digest(text: str) -> bytes: return hashlib.sha256(text.encode("utf-8", "sur
 def _gigabytes(size: float) -> str: return f"{size/1e9:.1f} GB" if size >= 1e8 else f"{size/1e6:.1f} MB"
 
 class FeatureStore:
-    "Token states of a frozen encoder, on disk, under a key of encoder and length."
+    """Token states of a frozen encoder, on disk, under a key of encoder and length.
+
+    Parameters
+    ----------
+    base : Any
+        gives token states: a PixelEncoder, a TextEncoder, a StaticEncoder
+    folder : str|Path
+        of all stores; this one is in a folder of its own
+    max_length : int|None, default None
+        tokens or patches at which texts are cut; None: the base's own
+    """
     def __init__(self,
         base: Any, # gives token states: a PixelEncoder, a TextEncoder, a StaticEncoder
         folder: str|Path, # of all stores; this one is in a folder of its own
@@ -149,7 +185,20 @@ def size_of(self: FeatureStore,
     texts: Sequence[str], # distinct ones
     sample: int=256, # of which the mean length is taken
 ) -> int: # bytes, about
-    "What the states of these texts will take on disk."
+    """What the states of these texts will take on disk.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        distinct ones
+    sample : int, default 256
+        of which the mean length is taken
+
+    Returns
+    -------
+    int
+        bytes, about
+    """
     step = max(1, len(texts)//sample)
     some = list(texts[::step])[:sample]
     tokens = sum(_positions(self.base, text, self.limit) for text in some)/max(1, len(some))
@@ -172,9 +221,31 @@ def add(self: FeatureStore,
     shard_size: int=16_384, # texts in a shard
     show_progress: bool|None=None, # as in core.progress
 ) -> int: # how many were computed
-    """Compute what is not there yet. OSError where the disk has no room for it, before anything is written.
+    """Compute what is not there yet.
 
-    >>> store.add([text for pair in pairs for text in pair])"""
+    >>> store.add([text for pair in pairs for text in pair])
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        those that are there already cost nothing, whoever has written them
+    batch_size : int, default 64
+        texts in a forward pass
+    shard_size : int, default 16_384
+        texts in a shard
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    int
+        how many were computed
+
+    Raises
+    ------
+    OSError
+        Where the disk has no room for it, before anything is written.
+    """
     if batch_size < 1 or shard_size < 1:
         raise ValueError(f"batch_size={batch_size}, shard_size={shard_size}: both must be at least 1")
     self._open_new()
@@ -197,7 +268,20 @@ def collate(self: FeatureStore,
     texts: Sequence[str], # all in the store
     max_length: int|None=None, # None, or that of the store
 ) -> tuple[torch.Tensor, torch.Tensor]: # float16 [n, s, d] and bool [n, s], on the CPU
-    "The states of texts, read from disk. KeyError names one that is not there."
+    """The states of texts, read from disk. KeyError names one that is not there.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        all in the store
+    max_length : int|None, default None
+        None, or that of the store
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float16 [n, s, d] and bool [n, s], on the CPU
+    """
     if max_length not in (None, self.limit):
         raise ValueError(f"max_length={max_length}, the store was made with {self.limit}: leave it out")
     rows = []
@@ -217,5 +301,18 @@ def hidden_states(self: FeatureStore,
     states: torch.Tensor, # float16 [n, s, d], as `collate` gives them
     mask: torch.Tensor, # bool [n, s]
 ) -> tuple[torch.Tensor, torch.Tensor]: # float32 [n, s, d], and the mask
-    "They are there already."
+    """They are there already.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        float16 [n, s, d], as `collate` gives them
+    mask : torch.Tensor
+        bool [n, s]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float32 [n, s, d], and the mask
+    """
     return states.float(), mask

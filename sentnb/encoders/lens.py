@@ -31,7 +31,23 @@ KINDS = ("mean", "simple", "gated")
 @checked(kind=one_of(*KINDS), width=whole(1), gating=whole(1), convolutions=whole(1), kernel=whole(1),
          dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1))
 class LensConfig:
-    "What a lens is besides its weights."
+    """What a lens is besides its weights.
+
+    Parameters
+    ----------
+    kind : str, default "simple"
+        one of KINDS
+    width : int, default 1024
+        of the sentence vector; of a mean it is the base's own
+    gating : int, default 256
+        width of the two stacks (the paper searches 128 to 512)
+    convolutions : int, default 2
+        M, of each stack; the paper does not say
+    kernel : int, default 3
+        tokens that a convolution sees, odd; the paper does not say
+    dropout : float, default 0.0
+        of the states (the paper searches 0 to 0.2)
+    """
     kind: str = "simple" # one of KINDS
     width: int = 1024 # of the sentence vector; of a mean it is the base's own
     gating: int = 256 # width of the two stacks (the paper searches 128 to 512)
@@ -56,7 +72,15 @@ def _highest(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor: # of each fea
     return x.masked_fill(~mask[..., None], -torch.inf).amax(1)
 
 class Simple(nn.Module):
-    "The maximum over time of ReLU(W E + b) (Lensing, the equation of section 3)."
+    """The maximum over time of ReLU(W E + b) (Lensing, the equation of section 3).
+
+    Parameters
+    ----------
+    d : int
+        of the states
+    width : int, default 1024
+        of the vector
+    """
     def __init__(self,
         d: int, # of the states
         width: int=1024, # of the vector
@@ -87,7 +111,21 @@ class _Stack(nn.Module):
         return start, x
 
 class GatedConv(nn.Module):
-    "An encoder gated by a controller, both of convolutions (Lensing, Equations 1 to 4)."
+    """An encoder gated by a controller, both of convolutions (Lensing, Equations 1 to 4).
+
+    Parameters
+    ----------
+    d : int
+        of the states
+    width : int, default 1024
+        of the vector
+    gating : int, default 256
+        of both stacks
+    convolutions : int, default 2
+        M
+    kernel : int, default 3
+        tokens
+    """
     def __init__(self,
         d: int, # of the states
         width: int=1024, # of the vector
@@ -107,7 +145,14 @@ class GatedConv(nn.Module):
 
 # %% ../../nbs/api/2_encoders/11_lens.ipynb #68406cec
 class Lens(SentenceEncoder, Pushable, nn.Module):
-    """A lens over a frozen base. `encode` is what most callers want; `fit` trains it as any encoder."""
+    """A lens over a frozen base. `encode` is what most callers want; `fit` trains it as any encoder.
+
+    Parameters
+    ----------
+    base : Any
+        gives token states: a PixelEncoder, TextEncoder, StaticEncoder, or a FeatureStore of one
+    config : LensConfig|None, default None
+    """
     def __init__(self,
         base: Any, # gives token states: a PixelEncoder, TextEncoder, StaticEncoder, or a FeatureStore of one
         config: LensConfig|None=None,
@@ -140,7 +185,13 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
     def renderer(self) -> Any: return getattr(self.base, "renderer", None)
 
     def settings(self) -> dict: # what JSON can hold
-        "What decides it besides its weights: its configuration, and its base's fingerprint."
+        """What decides it besides its weights: its configuration, and its base's fingerprint.
+
+        Returns
+        -------
+        dict
+            what JSON can hold
+        """
         return dict(lens=dataclasses.asdict(self.config), base=self.base_fingerprint)
 
 # %% ../../nbs/api/2_encoders/11_lens.ipynb #68406ced
@@ -172,7 +223,19 @@ def collate(self: Lens,
     texts: Sequence[str],
     max_length: int|None=None, # tokens or patches; None: the base's own
 ) -> tuple[torch.Tensor, ...]: # what `forward` takes, on the CPU
-    "As the base's."
+    """As the base's.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        tokens or patches; None: the base's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, ...]
+        what `forward` takes, on the CPU
+    """
     return self.base.collate(texts, max_length)
 
 @patch
@@ -190,7 +253,20 @@ def forward(self: Lens,
     *tensors: torch.Tensor, # as `collate` gives them
     head: str="drop", # there is none
 ) -> torch.Tensor: # [n, width], not normalized
-    "The vectors of a batch; no gradient reaches the base."
+    """The vectors of a batch; no gradient reaches the base.
+
+    Parameters
+    ----------
+    *tensors : torch.Tensor
+        as `collate` gives them
+    head : str, default "drop"
+        there is none
+
+    Returns
+    -------
+    torch.Tensor
+        [n, width], not normalized
+    """
     base = self.base
     if isinstance(base, nn.Module): base.eval()
     with torch.no_grad(): states, mask = base.hidden_states(*(tensor.to(base.device) for tensor in tensors))
@@ -204,7 +280,22 @@ def encode_window(self: Lens,
     normalize: bool=True, # unit length
     head: str="drop",
 ) -> np.ndarray: # float32 [n, width]
-    "What `encode` does with the texts that it holds at a time."
+    """What `encode` does with the texts that it holds at a time.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        texts in one forward pass
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, width]
+    """
     vectors = torch.empty(len(texts), self.width)
     by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     with evaluating(self):
@@ -219,7 +310,23 @@ def encode_window(self: Lens,
 def over(self: Lens,
     base: Any, # the same encoder, or a store of its states; of cut texts as the lens was made over
 ) -> "Lens": # that shares its weights
-    "The lens over another source of the same states. ValueError where the base is another one."
+    """The lens over another source of the same states.
+
+    Parameters
+    ----------
+    base : Any
+        the same encoder, or a store of its states; of cut texts as the lens was made over
+
+    Returns
+    -------
+    Lens
+        that shares its weights
+
+    Raises
+    ------
+    ValueError
+        Where the base is another one.
+    """
     if (other := base_fingerprint(base)) != self.base_fingerprint:
         raise ValueError(f"the lens was made over the base {self.base_fingerprint}, this one is {other}: "
                          "another encoder, other weights, or another length")
@@ -233,7 +340,20 @@ def save_pretrained(self: Lens,
     folder: str|Path, # made, or replaced where it is a lens
     half: bool=False, # store the weights as bfloat16
 ) -> Path: # the folder
-    "Write the lens, without its base."
+    """Write the lens, without its base.
+
+    Parameters
+    ----------
+    folder : str|Path
+        made, or replaced where it is a lens
+    half : bool, default False
+        store the weights as bfloat16
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
     if half: weights = {name: weight.bfloat16() for name, weight in weights.items()}
     config = dict(model_type="lens", base=self.base_fingerprint, **dataclasses.asdict(self.config))
@@ -248,7 +368,25 @@ def from_pretrained(cls: Lens,
     folder: str|Path, # as save_pretrained wrote it
     base: Any, # the encoder that it was made over, or a store of its states
 ) -> Lens: # in eval mode
-    "Load a lens over its base. ValueError where the base is another one, or the folder holds no lens."
+    """Load a lens over its base.
+
+    Parameters
+    ----------
+    folder : str|Path
+        as save_pretrained wrote it
+    base : Any
+        the encoder that it was made over, or a store of its states
+
+    Returns
+    -------
+    Lens
+        in eval mode
+
+    Raises
+    ------
+    ValueError
+        Where the base is another one, or the folder holds no lens.
+    """
     config = read_json(Path(folder)/"config.json")
     if config.pop("model_type", None) != "lens": raise ValueError(f"{folder} holds no lens")
     known = config.pop("base")
@@ -265,7 +403,20 @@ def binary_vectors(
     vectors: Any, # float [n, d], as encode(normalize=False) gives them
     threshold: float=1.0, # the paper's
 ) -> np.ndarray: # uint8 [n, ceil(d/8)], eight features a byte
-    "Which features are above the threshold, packed."
+    """Which features are above the threshold, packed.
+
+    Parameters
+    ----------
+    vectors : Any
+        float [n, d], as encode(normalize=False) gives them
+    threshold : float, default 1.0
+        the paper's
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [n, ceil(d/8)], eight features a byte
+    """
     vectors = np.asarray(vectors)
     if vectors.ndim != 2: raise ValueError(f"vectors have shape {vectors.shape}: expected [n, d]")
     return np.packbits(vectors > threshold, axis=1)
@@ -274,17 +425,54 @@ def active_share(
     binary: np.ndarray, # uint8 [n, bytes]
     width: int, # d, features of a vector
 ) -> float: # 0 to 1
-    "The share of features that are active."
+    """The share of features that are active.
+
+    Parameters
+    ----------
+    binary : np.ndarray
+        uint8 [n, bytes]
+    width : int
+        d, features of a vector
+
+    Returns
+    -------
+    float
+        0 to 1
+    """
     return float(np.bitwise_count(binary).sum()/(len(binary)*width))
 
 def shared_features(
     a: np.ndarray, b: np.ndarray, # uint8 [n, bytes] and [m, bytes]
 ) -> np.ndarray: # int64 [n, m]
-    "How many features are active in both: the dot product of binary vectors."
+    """How many features are active in both: the dot product of binary vectors.
+
+    Parameters
+    ----------
+    a : np.ndarray
+    b : np.ndarray
+        uint8 [n, bytes] and [m, bytes]
+
+    Returns
+    -------
+    np.ndarray
+        int64 [n, m]
+    """
     return np.stack([np.bitwise_count(row & b).sum(1, dtype=np.int64) for row in a])
 
 def hamming(
     a: np.ndarray, b: np.ndarray, # uint8 [n, bytes] and [m, bytes]
 ) -> np.ndarray: # int64 [n, m]
-    "How many features are active in one of the two only."
+    """How many features are active in one of the two only.
+
+    Parameters
+    ----------
+    a : np.ndarray
+    b : np.ndarray
+        uint8 [n, bytes] and [m, bytes]
+
+    Returns
+    -------
+    np.ndarray
+        int64 [n, m]
+    """
     return np.stack([np.bitwise_count(row ^ b).sum(1, dtype=np.int64) for row in a])

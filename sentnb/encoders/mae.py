@@ -37,7 +37,24 @@ def hidden_patches(
     mask_ratio: float=0.25, # share of the text patches that is hidden
     max_span: int=6, # longest span; lengths past two thirds of it are half as likely
 ) -> list[int]: # patches in order, from 0: round(mask_ratio*num_patches) of them, at least one
-    "Draw the patches to hide, by spans with as much room on either side as they are long (Algorithm 1)."
+    """Draw the patches to hide, by spans with as much room on either side as they are long (Algorithm 1).
+
+    Parameters
+    ----------
+    num_patches : int
+        text patches of a strip, at least 1; the black end patch not counted
+    rng : random.Random
+        all randomness comes from it
+    mask_ratio : float, default 0.25
+        share of the text patches that is hidden
+    max_span : int, default 6
+        longest span; lengths past two thirds of it are half as likely
+
+    Returns
+    -------
+    list[int]
+        patches in order, from 0: round(mask_ratio*num_patches) of them, at least one
+    """
     wanted = max(1, round(mask_ratio*num_patches))
     lengths = range(1, max_span + 1)
     weights = [2 if 3*length <= 2*max_span else 1 for length in lengths]
@@ -64,7 +81,25 @@ def positions_of(
     hidden: Sequence[Sequence[int]], # patches to hide in each strip, from 0
     num_patches: Sequence[int], # of each strip, the black one not counted
 ) -> tuple[torch.Tensor, torch.Tensor]: # visible int64 [n, v], hidden int64 [n, m], -1 past the end of a row
-    "Where visible and hidden patches stand. ValueError on hidden ones that are not of the text."
+    """Where visible and hidden patches stand.
+
+    Parameters
+    ----------
+    hidden : Sequence[Sequence[int]]
+        patches to hide in each strip, from 0
+    num_patches : Sequence[int]
+        of each strip, the black one not counted
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        visible int64 [n, v], hidden int64 [n, m], -1 past the end of a row
+
+    Raises
+    ------
+    ValueError
+        On hidden ones that are not of the text.
+    """
     if len(hidden) != len(num_patches):
         raise ValueError(f"hidden has {len(hidden)} rows: "
                          f"expected one for each of the {len(num_patches)} strips")
@@ -80,12 +115,39 @@ def pick(
     x: torch.Tensor, # [n, s, d]
     index: torch.Tensor, # int64 [n, k], places of each row; -1 picks anything
 ) -> torch.Tensor: # [n, k, d]
-    "The states at some places."
+    """The states at some places.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d]
+    index : torch.Tensor
+        int64 [n, k], places of each row; -1 picks anything
+
+    Returns
+    -------
+    torch.Tensor
+        [n, k, d]
+    """
     return x.gather(1, index.clamp(min=0)[..., None].expand(-1, -1, x.shape[-1]))
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #b808893a
 class PatchDecoder(nn.Module):
-    "Pixels of the hidden patches from the states of the visible ones; the names of its weights are PIXEL's."
+    """Pixels of the hidden patches from the states of the visible ones; the names of its weights are
+    PIXEL's.
+
+    Parameters
+    ----------
+    encoder : PixelEncoder
+        its sizes are the decoder's, where they are not given
+    layers : int, default 2
+    width : int|None, default None
+        None: two thirds of the encoder's, in multiples of 32
+    heads : int|None, default None
+        None: width/32
+    intermediate : int|None, default None
+        width of the feed-forward layer; None: four times the width
+    """
     def __init__(self,
         encoder: PixelEncoder, # its sizes are the decoder's, where they are not given
         layers: int=2,
@@ -126,7 +188,26 @@ def forward(self: PatchDecoder,
     mask: torch.Tensor, # bool [n, s], the places of [CLS], text and black patch
     beside: torch.Tensor|None=None, # float [n, k, d], states that stand at no place and that all see
 ) -> torch.Tensor: # float [n, m, 256*num_channels], channels last; past the end of a row of `hidden` anything
-    "Mask tokens at the places that are not visible, positions, layers; the pixels of the hidden places."
+    """Mask tokens at the places that are not visible, positions, layers; the pixels of the hidden places.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        float [n, v, d] of the encoder
+    visible : torch.Tensor
+        int64 [n, v], where they stand: 0 is [CLS], 1 + i patch i, -1 nothing
+    hidden : torch.Tensor
+        int64 [n, m], the places to predict, counted likewise
+    mask : torch.Tensor
+        bool [n, s], the places of [CLS], text and black patch
+    beside : torch.Tensor|None, default None
+        float [n, k, d], states that stand at no place and that all see
+
+    Returns
+    -------
+    torch.Tensor
+        float [n, m, 256*num_channels], channels last; past the end of a row of `hidden` anything
+    """
     n, s = mask.shape
     h = self.decoder_embed(states)
     place = visible.where(visible >= 0, s)[..., None].expand(-1, -1, self.width) # padding goes past the end
@@ -142,8 +223,29 @@ def forward(self: PatchDecoder,
 class MaskedAutoencoder(Pushable, nn.Module):
     """A pixel encoder and the decoder that trains it by masked patch reconstruction (PIXEL, section 2.2).
 
-    The encoder computes the visible patches only: gathered, not blanked out. `encode`, `config`, `renderer`,
-    `max_length` and `device` are the encoder's. Strips of similar length make the best use of a batch."""
+    The encoder computes the visible patches only: gathered, not blanked out. `encode`, `config`,
+    `renderer`, `max_length` and `device` are the encoder's. Strips of similar length make the best use of
+    a batch.
+
+    Parameters
+    ----------
+    encoder : PixelEncoder
+        trained in place
+    decoder_layers : int, default 2
+        PIXEL: 8
+    decoder_width : int|None, default None
+        None: two thirds of the encoder's (PIXEL: 512 of 768)
+    decoder_heads : int|None, default None
+        None: of 32 dimensions each
+    decoder_intermediate : int|None, default None
+        None: four times decoder_width
+    mask_ratio : float, default 0.25
+        share of the text patches that is hidden
+    max_span : int, default 6
+        longest span of hidden patches
+    normalize : bool, default True
+        predict each patch standardised by its own pixels (PIXEL's norm_pix_loss)
+    """
     def __init__(self,
         encoder: PixelEncoder, # trained in place
         decoder_layers: int=2, # PIXEL: 8
@@ -183,7 +285,19 @@ def encode(self: MaskedAutoencoder,
     texts: Iterable[str],
     **options: Any, # as for PixelEncoder.encode
 ) -> np.ndarray: # float32 [n, d], order kept
-    "The encoder's embeddings: nothing hidden, no decoder."
+    """The encoder's embeddings: nothing hidden, no decoder.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    **options : Any
+        as for PixelEncoder.encode
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], order kept
+    """
     return self.encoder.encode(texts, **options)
 
 @patch
@@ -191,13 +305,31 @@ def collate(self: MaskedAutoencoder,
     texts: Sequence[str],
     max_length: int|None=None, # patches a strip, the black one counted; None: the renderer's own
 ) -> tuple[torch.Tensor, torch.Tensor]: # pixels uint8 [n, 16, 16p], num_patches int64 [n]
-    "The encoder's: nothing hidden."
+    """The encoder's: nothing hidden.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        patches a strip, the black one counted; None: the renderer's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        pixels uint8 [n, 16, 16p], num_patches int64 [n]
+    """
     return self.encoder.collate(texts, max_length)
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #27d118b1
 @patch
 def pretraining_settings(self: MaskedAutoencoder) -> dict: # what JSON can hold
-    "What decides the decoder and the task, under the names of PIXEL's config.json where it has one."
+    """What decides the decoder and the task, under the names of PIXEL's config.json where it has one.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     decoder = self.decoder
     return dict(decoder_num_hidden_layers=len(decoder.decoder_layers), decoder_hidden_size=decoder.width,
                 decoder_num_attention_heads=decoder.heads, decoder_intermediate_size=decoder.intermediate,
@@ -205,7 +337,13 @@ def pretraining_settings(self: MaskedAutoencoder) -> dict: # what JSON can hold
 
 @patch
 def settings(self: MaskedAutoencoder) -> dict: # what JSON can hold
-    "All that decides the model: the encoder's settings, and under `pretraining` decoder and task."
+    """All that decides the model: the encoder's settings, and under `pretraining` decoder and task.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     return self.encoder.settings() | dict(pretraining=self.pretraining_settings())
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #cdc5e4ea
@@ -218,10 +356,30 @@ def masked_batch(self: MaskedAutoencoder,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]: # what `forward` takes, on the CPU
     """Strips and what is hidden of each. The same seed gives the same batch everywhere.
 
-    pixels uint8 [n, 16, 16p], num_patches int64 [n], visible int64 [n, v], hidden int64 [n, m]. `visible` and
-    `hidden` are positions, 0 that of [CLS] and 1 + i that of patch i, in order, with -1 past the end of a
-    row. The black end patch is visible, padding is neither. ValueError on patches to hide that are not of the
-    text."""
+    pixels uint8 [n, 16, 16p], num_patches int64 [n], visible int64 [n, v], hidden int64 [n, m]. `visible`
+    and `hidden` are positions, 0 that of [CLS] and 1 + i that of patch i, in order, with -1 past the end
+    of a row. The black end patch is visible, padding is neither.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    rng : random.Random|Sequence[random.Random]
+        all randomness; of several each is of a text
+    max_length : int|None, default None
+        patches a strip, the black one counted; None: the renderer's own
+    hidden : Sequence[Sequence[int]]|None, default None
+        patches to hide in each strip, from 0; None: drawn
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor, torch.Tensor, ...
+        what `forward` takes, on the CPU
+
+    Raises
+    ------
+    ValueError
+        On patches to hide that are not of the text.
+    """
     pixels, num_patches = self.collate(texts, max_length)
     lengths = num_patches.tolist()
     if not lengths: raise ValueError("an empty batch: texts has no element")
@@ -240,7 +398,26 @@ def predict(self: MaskedAutoencoder,
     hidden: torch.Tensor, # int64 [n, m]
     beside: torch.Tensor|None=None, # float [n, k, d], vectors that stand at no place and that all see
 ) -> tuple[torch.Tensor, torch.Tensor]: # predicted and true pixels, float [n, m, 256*num_channels]
-    "What the decoder draws at the hidden places, standardised if `normalize`, and what stood there."
+    """What the decoder draws at the hidden places, standardised if `normalize`, and what stood there.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p]
+    num_patches : torch.Tensor
+        int64 [n]
+    visible : torch.Tensor
+        int64 [n, v]
+    hidden : torch.Tensor
+        int64 [n, m]
+    beside : torch.Tensor|None, default None
+        float [n, k, d], vectors that stand at no place and that all see
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        predicted and true pixels, float [n, m, 256*num_channels]
+    """
     x = self.encoder.patch_states(pixels)
     given, seen, count = pick(x, visible), visible >= 0, 0
     if beside is not None:
@@ -259,7 +436,21 @@ def forward(self: MaskedAutoencoder,
     visible: torch.Tensor,
     hidden: torch.Tensor,
 ) -> torch.Tensor: # float32 scalar
-    "The mean squared error of the hidden patches (`losses.reconstruction.masked_patch_loss`)."
+    """The mean squared error of the hidden patches (`losses.reconstruction.masked_patch_loss`).
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        of `masked_batch`, as the others
+    num_patches : torch.Tensor
+    visible : torch.Tensor
+    hidden : torch.Tensor
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     predicted, target = self.predict(pixels, num_patches, visible, hidden)
     return masked_patch_loss(predicted, target, hidden >= 0, self.normalize)
 
@@ -271,7 +462,23 @@ def dev_loss(self: MaskedAutoencoder,
     batch_size: int=64,
     max_length: int|None=None, # patches a strip, the black one counted
 ) -> float: # mean over all hidden patches
-    "The loss on held-out text, without dropout; near 1 is knowing nothing but the mean, if `normalize`."
+    """The loss on held-out text, without dropout; near 1 is knowing nothing but the mean, if `normalize`.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        held out
+    seed : int, default 0
+        of what is hidden: the same every time
+    batch_size : int, default 64
+    max_length : int|None, default None
+        patches a strip, the black one counted
+
+    Returns
+    -------
+    float
+        mean over all hidden patches
+    """
     if not len(texts): raise ValueError("dev_loss got no texts")
     rng, total, count = random.Random(seed), 0., 0
     with evaluating(self):
@@ -288,7 +495,20 @@ def save_pretrained(self: MaskedAutoencoder,
     folder: str|Path, # replaced when it is a checkpoint of ours, refused when it is something else
     half: bool=False, # store the weights as bfloat16: half the size
 ) -> Path: # the folder
-    "The encoder's checkpoint, with the decoder in it; the old one stays until the new weights are whole."
+    """The encoder's checkpoint, with the decoder in it; the old one stays until the new weights are whole.
+
+    Parameters
+    ----------
+    folder : str|Path
+        replaced when it is a checkpoint of ours, refused when it is something else
+    half : bool, default False
+        store the weights as bfloat16: half the size
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     decoder = {f"decoder.{name}": weights for name, weights in self.decoder.state_dict().items()}
     return self.encoder.save_pretrained(folder, half, decoder | dict(config=self.pretraining_settings()))
 
@@ -299,7 +519,29 @@ def from_pretrained(cls: MaskedAutoencoder,
     revision: str|None=None, # of the Hub; pin it
     **options: Any, # render, device and dropout, as for PixelEncoder.from_pretrained
 ) -> MaskedAutoencoder: # in eval mode
-    "Load encoder and decoder. ValueError when the checkpoint has no decoder, or one that does not fit it."
+    """Load encoder and decoder.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    max_patches : int|None, default None
+        fewer positions than the checkpoint has, e.g. 64 of PIXEL's 529
+    revision : str|None, default None
+        of the Hub; pin it
+    **options : Any
+        render, device and dropout, as for PixelEncoder.from_pretrained
+
+    Returns
+    -------
+    MaskedAutoencoder
+        in eval mode
+
+    Raises
+    ------
+    ValueError
+        When the checkpoint has no decoder, or one that does not fit it.
+    """
     encoder = PixelEncoder.from_pretrained(name, max_patches=max_patches, revision=revision, **options)
     folder = checkpoint_folder(name, revision)
     values, weights = read_json(folder/"config.json"), load_file(folder/"model.safetensors")
@@ -334,7 +576,24 @@ from ..renderer import Picture
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #c7c2ea21
 @dataclasses.dataclass(frozen=True, repr=False)
 class Reconstruction:
-    "Strips before, with the hidden patches gray, and with the drawing in their place; a notebook shows four."
+    """Strips before, with the hidden patches gray, and with the drawing in their place; a notebook shows
+    four.
+
+    Parameters
+    ----------
+    before : np.ndarray
+        uint8 [n, 16, 16p]
+    masked : np.ndarray
+        uint8 [n, 16, 16p], hidden patches at 170
+    after : np.ndarray
+        uint8 [n, 16, 16p]
+    num_patches : np.ndarray
+        int64 [n]
+    hidden : list[list[int]]
+        the hidden patches of each, from 0
+    loss : np.ndarray
+        float32 [n], what the drawing of each strip costs
+    """
     before: np.ndarray # uint8 [n, 16, 16p]
     masked: np.ndarray # uint8 [n, 16, 16p], hidden patches at 170
     after: np.ndarray # uint8 [n, 16, 16p]
@@ -345,7 +604,18 @@ class Reconstruction:
     def strips(self,
         i: int, # which text
     ) -> list[np.ndarray]: # three of uint8 [16, 16*(patches + 1)], for figures.strip_figure
-        "Before, masked and after of one text, the black patch included, padding cut off."
+        """Before, masked and after of one text, the black patch included, padding cut off.
+
+        Parameters
+        ----------
+        i : int
+            which text
+
+        Returns
+        -------
+        list[np.ndarray]
+            three of uint8 [16, 16*(patches + 1)], for figures.strip_figure
+        """
         width = (self.num_patches[i] + 1)*self.before.shape[1]
         return [strips[i, :, :width] for strips in (self.before, self.masked, self.after)]
 
@@ -399,7 +669,24 @@ def reconstruct(self: MaskedAutoencoder,
     scale: str="visible", # where mean and deviation of a drawn patch come from, or "true"; see above
     max_length: int|None=None, # patches a strip, the black one counted
 ) -> Reconstruction:
-    "Hide patches of `texts` and draw them again."
+    """Hide patches of `texts` and draw them again.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    rng : random.Random|None, default None
+        draws what is hidden; None: random.Random(0)
+    hidden : Sequence[Sequence[int]]|None, default None
+        or the patches to hide in each strip, from 0
+    scale : str, default "visible"
+        where mean and deviation of a drawn patch come from, or "true"; see above
+    max_length : int|None, default None
+        patches a strip, the black one counted
+
+    Returns
+    -------
+    Reconstruction
+    """
     one_of("visible", "true")("scale", scale)
     batch = self.masked_batch(texts, rng or random.Random(0), max_length, hidden)
     pixels, num_patches, _, places = batch = tuple(x.to(self.device) for x in batch)

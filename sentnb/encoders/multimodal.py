@@ -22,7 +22,22 @@ def _sides(size: int|tuple[int, int], name: str) -> tuple[int, int]:
     raise ValueError(f"{name}={size!r}: expected a number of cells, or two: height and width")
 
 class PatchInput(nn.Module):
-    "What turns pictures, or spectrograms, into states for the blocks of an encoder; and an MLP behind these."
+    """What turns pictures, or spectrograms, into states for the blocks of an encoder; and an MLP behind
+    these.
+
+    Parameters
+    ----------
+    width : int
+        d of the encoder
+    size : int|tuple[int, int]
+        of a picture: height and width
+    patch_size : int, default 16
+        cells; must divide both
+    channels : int, default 3
+        1 of a spectrogram
+    positions : bool, default True
+        learned; AudioCSE has none
+    """
     def __init__(self,
         width: int, # d of the encoder
         size: int|tuple[int, int], # of a picture: height and width
@@ -54,7 +69,18 @@ class PatchInput(nn.Module):
 def forward(self: PatchInput,
     pictures: torch.Tensor, # uint8 [n, height, width, channels]; or float, taken as it is
 ) -> torch.Tensor: # [n, 1 + patches, d]
-    "The states that go into the first layer, [CLS] in front. Bytes become -1 to 1, as ViT has them."
+    """The states that go into the first layer, [CLS] in front. Bytes become -1 to 1, as ViT has them.
+
+    Parameters
+    ----------
+    pictures : torch.Tensor
+        uint8 [n, height, width, channels]; or float, taken as it is
+
+    Returns
+    -------
+    torch.Tensor
+        [n, 1 + patches, d]
+    """
     expected = (*self.size, self.channels)
     if pictures.shape[1:] != expected:
         raise ValueError(f"pictures of shape {list(pictures.shape)}: "
@@ -69,7 +95,25 @@ def picture_strips(
     pictures: torch.Tensor, # uint8 [n, height, width, channels]
     patch_size: int=16, # pixels
 ) -> torch.Tensor: # uint8 [n, 16, 16*patches]
-    "Grey, and cut into patches that lie side by side. ValueError on floats, or sides that no patch divides."
+    """Grey, and cut into patches that lie side by side.
+
+    Parameters
+    ----------
+    pictures : torch.Tensor
+        uint8 [n, height, width, channels]
+    patch_size : int, default 16
+        pixels
+
+    Returns
+    -------
+    torch.Tensor
+        uint8 [n, 16, 16*patches]
+
+    Raises
+    ------
+    ValueError
+        On floats, or sides that no patch divides.
+    """
     n, height, width, channels = pictures.shape
     if pictures.dtype != torch.uint8 or height % patch_size or width % patch_size:
         raise ValueError(f"pictures are {pictures.dtype} {list(pictures.shape)}: expected uint8, with sides "
@@ -79,7 +123,13 @@ def picture_strips(
     return cut.permute(0, 2, 1, 3, 4).reshape(n, patch_size, -1)
 
 class OwnPatches(nn.Module):
-    "What a PixelEncoder needs to read images by its own patches: an MLP behind it."
+    """What a PixelEncoder needs to read images by its own patches: an MLP behind it.
+
+    Parameters
+    ----------
+    width : int
+        d of the encoder
+    """
     def __init__(self,
         width: int, # d of the encoder
     ):
@@ -91,7 +141,18 @@ class OwnPatches(nn.Module):
     def forward(self,
         pictures: torch.Tensor, # uint8 [n, height, width, channels]
     ) -> tuple[torch.Tensor, torch.Tensor]: # what the encoder takes: strips, and their patches int64 [n]
-        "Strips without a black patch at their end."
+        """Strips without a black patch at their end.
+
+        Parameters
+        ----------
+        pictures : torch.Tensor
+            uint8 [n, height, width, channels]
+
+        Returns
+        -------
+        tuple[torch.Tensor, torch.Tensor]
+            what the encoder takes: strips, and their patches int64 [n]
+        """
         strips = picture_strips(pictures)
         return strips, torch.full((len(strips),), strips.shape[2]//16, device=strips.device)
 
@@ -99,7 +160,23 @@ class OwnPatches(nn.Module):
 def blocks_of(
     encoder: Any, # a TextEncoder of BERT's kind, or a PixelEncoder
 ) -> Any: # a function of states [n, s, d], which gives as many
-    "The layers of an encoder, without what stands before them. TypeError for a model that has none apart."
+    """The layers of an encoder, without what stands before them.
+
+    Parameters
+    ----------
+    encoder : Any
+        a TextEncoder of BERT's kind, or a PixelEncoder
+
+    Returns
+    -------
+    Any
+        a function of states [n, s, d], which gives as many
+
+    Raises
+    ------
+    TypeError
+        For a model that has none apart.
+    """
     if hasattr(encoder, "transform"): # pixels
         if encoder.config.pooling == "first and last":
             raise TypeError("pooling='first and last': what stands before the layers is in the vectors too; "
@@ -122,7 +199,24 @@ def embed_pictures(
     pictures: torch.Tensor, # as `inputs` takes them
     mlp: bool=True, # behind the MLP, as in training
 ) -> torch.Tensor: # [n, d], not normalized
-    "Pictures through the encoder's own blocks: the state of [CLS], or what a pixel encoder makes of a strip."
+    """Pictures through the encoder's own blocks: the state of [CLS], or what a pixel encoder makes of a
+    strip.
+
+    Parameters
+    ----------
+    encoder : Any
+    inputs : PatchInput|OwnPatches
+        on the same device
+    pictures : torch.Tensor
+        as `inputs` takes them
+    mlp : bool, default True
+        behind the MLP, as in training
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d], not normalized
+    """
     if isinstance(inputs, OwnPatches): vectors = encoder(*inputs(pictures))
     else: vectors = blocks_of(encoder)(inputs(pictures))[:, 0]
     return torch.tanh(inputs.mlp(vectors)) if mlp else vectors
@@ -137,7 +231,23 @@ _OF_VIT = {"cls_token": "cls_token", "position_embeddings": "position_embeddings
 def load_vit(self: PatchInput,
     file: str|Path, # model.safetensors of a vision transformer of `transformers`
 ) -> PatchInput: # the same
-    "Take the embedding layer of a ViT. ValueError where a tensor is not there, or of another shape."
+    """Take the embedding layer of a ViT.
+
+    Parameters
+    ----------
+    file : str|Path
+        model.safetensors of a vision transformer of `transformers`
+
+    Returns
+    -------
+    PatchInput
+        the same
+
+    Raises
+    ------
+    ValueError
+        Where a tensor is not there, or of another shape.
+    """
     tensors, ours = load_file(file), dict(self.named_parameters())
     found = {}
     for name, theirs in _OF_VIT.items():
@@ -162,7 +272,21 @@ def mel_filters(
     rate: int, # samples a second
     points: int, # of the Fourier transform
 ) -> torch.Tensor: # float32 [points//2 + 1, bands]
-    "Triangles of one width in mel, each of which ends where the next but one begins."
+    """Triangles of one width in mel, each of which ends where the next but one begins.
+
+    Parameters
+    ----------
+    bands : int
+    rate : int
+        samples a second
+    points : int
+        of the Fourier transform
+
+    Returns
+    -------
+    torch.Tensor
+        float32 [points//2 + 1, bands]
+    """
     def mel(hertz): return 1127*np.log1p(np.asarray(hertz)/700)
     edges = np.linspace(mel(LOWEST), mel(rate/2), bands + 2)
     at = mel(np.arange(points//2 + 1)*rate/points)[:, None]
@@ -181,7 +305,25 @@ def log_mel(
     frames: int|None=None, # hundredths of a second: cut, or ended in silence; None: what there is
     batch_size: int=64, # sounds at a time
 ) -> np.ndarray: # float32 [n, bands, frames, 1], the lowest band first
-    "The logarithm of the power in each band of each frame."
+    """The logarithm of the power in each band of each frame.
+
+    Parameters
+    ----------
+    waves : np.ndarray
+        float32 [n, samples]
+    rate : int
+        samples a second
+    bands : int, default 128
+    frames : int|None, default None
+        hundredths of a second: cut, or ended in silence; None: what there is
+    batch_size : int, default 64
+        sounds at a time
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, bands, frames, 1], the lowest band first
+    """
     if not isinstance(waves, np.ndarray) or waves.ndim != 2 or waves.dtype.kind != "f":
         given = f"{getattr(waves, 'dtype', type(waves).__name__)} {list(getattr(waves, 'shape', ()))}"
         raise ValueError(f"waves are {given}: expected an array of floats [n, samples]")
@@ -206,7 +348,18 @@ def log_mel(
 def standardised(
     spectrograms: np.ndarray, # float32 [n, bands, frames, 1]
 ) -> np.ndarray: # of the same shape
-    "Their mean becomes 0 and their deviation a half, all cells of all sounds together."
+    """Their mean becomes 0 and their deviation a half, all cells of all sounds together.
+
+    Parameters
+    ----------
+    spectrograms : np.ndarray
+        float32 [n, bands, frames, 1]
+
+    Returns
+    -------
+    np.ndarray
+        of the same shape
+    """
     mean, deviation = spectrograms.mean(dtype=np.float64), spectrograms.std(dtype=np.float64)
     if not deviation > 0: raise ValueError("all cells are alike: expected sounds of which one can be heard")
     return ((spectrograms - mean)/(2*deviation)).astype(np.float32)
@@ -215,7 +368,25 @@ def whole_patches(
     spectrograms: np.ndarray, # [n, bands, frames, 1]
     patch_size: int=24, # cells
 ) -> np.ndarray: # a part of the same
-    "Without the highest bands and last frames that fill no patch. ValueError where nothing is left."
+    """Without the highest bands and last frames that fill no patch.
+
+    Parameters
+    ----------
+    spectrograms : np.ndarray
+        [n, bands, frames, 1]
+    patch_size : int, default 24
+        cells
+
+    Returns
+    -------
+    np.ndarray
+        a part of the same
+
+    Raises
+    ------
+    ValueError
+        Where nothing is left.
+    """
     bands, frames = (side - side % patch_size for side in spectrograms.shape[1:3])
     if not bands or not frames:
         raise ValueError(f"{list(spectrograms.shape[1:3])} cells hold no patch of {patch_size}")

@@ -45,7 +45,17 @@ def _to_fit(encoder: Any, texts: Sequence[str]) -> np.ndarray: # float64 [n, d]
 
 # %% ../../nbs/api/2_encoders/08_postprocessing.ipynb #2bd1a57e
 class Whitening(_Behind):
-    "Vectors with mean 0 and covariance I over the texts that it was fitted to (Su et al. 2021, Eq. 5)."
+    """Vectors with mean 0 and covariance I over the texts that it was fitted to (Su et al. 2021, Eq. 5).
+
+    Parameters
+    ----------
+    encoder : Any
+        one of ours, with encode(texts, normalize=...)
+    mean : np.ndarray
+        [d]
+    kernel : np.ndarray
+        [d, k]
+    """
     def __init__(self,
         encoder: Any, # one of ours, with encode(texts, normalize=...)
         mean: np.ndarray, # [d]
@@ -64,7 +74,21 @@ def fit(cls: Whitening,
     texts: Sequence[str], # no labels; repeated ones count once
     k: int|None=None, # dimensions to keep, those of the largest variance; None: all
 ) -> Whitening:
-    "ValueError where the texts do not spread over k dimensions."
+    """ValueError where the texts do not spread over k dimensions.
+
+    Parameters
+    ----------
+    encoder : Any
+        one of ours; it stays as it is
+    texts : Sequence[str]
+        no labels; repeated ones count once
+    k : int|None, default None
+        dimensions to keep, those of the largest variance; None: all
+
+    Returns
+    -------
+    Whitening
+    """
     x = _to_fit(encoder, texts)
     variance, axes = np.linalg.eigh(np.cov(x, rowvar=False, bias=True).reshape(x.shape[1], -1))
     keep = [i for i in np.argsort(-variance) if variance[i] > 1e-10*variance.max()]
@@ -76,7 +100,15 @@ def fit(cls: Whitening,
 
 # %% ../../nbs/api/2_encoders/08_postprocessing.ipynb #82c0a2a8
 class FlowStep(nn.Module):
-    "One invertible step on [n, d]: the rows, and the log of |det| of its Jacobian, the same for all rows."
+    """One invertible step on [n, d]: the rows, and the log of |det| of its Jacobian, the same for all rows.
+
+    Parameters
+    ----------
+    d : int
+        dimensions
+    hidden : int
+        width of the function that shifts
+    """
     def __init__(self,
         d: int, # dimensions
         hidden: int, # width of the function that shifts
@@ -95,7 +127,17 @@ class FlowStep(nn.Module):
 
     @torch.no_grad()
     def start_from(self, x: torch.Tensor) -> torch.Tensor: # what the step makes of them
-        "Set shift and scale so that these rows have mean 0 and variance 1 in each dimension before mixing."
+        """Set shift and scale so that these rows have mean 0 and variance 1 in each dimension before mixing.
+
+        Parameters
+        ----------
+        x : torch.Tensor
+
+        Returns
+        -------
+        torch.Tensor
+            what the step makes of them
+        """
         deviation = x.std(0, correction=0)
         self.shift.copy_(-x.mean(0))
         self.log_scale.copy_(-deviation.clamp(min=1e-4*float(deviation.max())).log())
@@ -106,7 +148,20 @@ def flow_through(
     steps: nn.ModuleList, # of FlowStep
     x: torch.Tensor, # [n, d]
 ) -> tuple[torch.Tensor, torch.Tensor]: # [n, d], and the log of |det| of all steps together
-    "In full precision, also where the encoder computes in half of it."
+    """In full precision, also where the encoder computes in half of it.
+
+    Parameters
+    ----------
+    steps : nn.ModuleList
+        of FlowStep
+    x : torch.Tensor
+        [n, d]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        [n, d], and the log of |det| of all steps together
+    """
     total = torch.zeros(())
     with torch.autocast("cpu", enabled=False):
         for step in steps:
@@ -134,7 +189,17 @@ def _learn(
 
 # %% ../../nbs/api/2_encoders/08_postprocessing.ipynb #5197a5cf
 class Flow(_Behind):
-    "The encoder's vectors through a normalising flow to a standard Gaussian (Li et al. 2020)."
+    """The encoder's vectors through a normalising flow to a standard Gaussian (Li et al. 2020).
+
+    Parameters
+    ----------
+    encoder : Any
+        one of ours, with encode(texts, normalize=...)
+    steps : nn.ModuleList
+        of FlowStep, on the CPU
+    losses : Sequence[float], default ()
+        of the training: nats a dimension
+    """
     def __init__(self,
         encoder: Any, # one of ours, with encode(texts, normalize=...)
         steps: nn.ModuleList, # of FlowStep, on the CPU
@@ -160,7 +225,29 @@ def fit(cls: Flow,
     learning_rate: float=1e-3,
     seed: int=0, # same seed and thread count, same flow; torch's own generator is left as it was
 ) -> Flow:
-    "Maximum likelihood on the encoder's vectors. FloatingPointError names the update at which it diverged."
+    """Maximum likelihood on the encoder's vectors. FloatingPointError names the update at which it diverged.
+
+    Parameters
+    ----------
+    encoder : Any
+        one of ours; it stays as it is
+    texts : Sequence[str]
+        no labels; repeated ones count once
+    depth : int, default 4
+        steps of the flow
+    hidden : int|None, default None
+        width of a step's shifts; None: that of the encoder
+    updates : int, default 300
+        of Adam
+    batch_size : int, default 256
+    learning_rate : float, default 1e-3
+    seed : int, default 0
+        same seed and thread count, same flow; torch's own generator is left as it was
+
+    Returns
+    -------
+    Flow
+    """
     vectors = _to_fit(encoder, texts)
     width = vectors.shape[1]
     if width < 2: raise ValueError("vectors of one dimension have no halves to couple")

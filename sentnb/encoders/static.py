@@ -35,7 +35,17 @@ class _Clean(dict):
 def static_words(
     text: str,
 ) -> list[str]: # lower-cased, in order
-    "The words of a text: `split_words`, lower-cased, without the punctuation around them."
+    """The words of a text: `split_words`, lower-cased, without the punctuation around them.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list[str]
+        lower-cased, in order
+    """
     return _Clean().words(text)
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #b01b06d0
@@ -46,7 +56,26 @@ def cooccurrence(
     window: int = 5, # farthest neighbour
     block: int = 2_000_000, # tokens at a time
 ) -> sparse.csr_matrix: # float64 [size, size], symmetric; whole numbers
-    "How often two words stand near each other, the nearest weighing `window`, the farthest 1."
+    """How often two words stand near each other, the nearest weighing `window`, the farthest 1.
+
+    Parameters
+    ----------
+    ids : np.ndarray
+        int [t], the word of each token; -1: none that is kept
+    where : np.ndarray
+        int [t], the text of each token, ascending
+    size : int
+        number of words
+    window : int, default 5
+        farthest neighbour
+    block : int, default 2_000_000
+        tokens at a time
+
+    Returns
+    -------
+    sparse.csr_matrix
+        float64 [size, size], symmetric; whole numbers
+    """
     if window < 1: raise ValueError(f"window={window}: expected at least 1")
     total = sparse.csr_matrix((size, size))
     for k in range(1, window + 1):
@@ -64,7 +93,20 @@ def positive_pmi(
     smoothing: float = 0.75, # the power of the context's count; 1: none
 ) -> sparse.csr_matrix: # float32 [v, v]
     """Positive pointwise mutual information of word (row) and context (column); Levy et al. 2015, equations
-    3 and 6."""
+    3 and 6.
+
+    Parameters
+    ----------
+    counts : sparse.csr_matrix
+        [v, v], not negative
+    smoothing : float, default 0.75
+        the power of the context's count; 1: none
+
+    Returns
+    -------
+    sparse.csr_matrix
+        float32 [v, v]
+    """
     if not 0 < smoothing <= 1:
         raise ValueError(f"smoothing={smoothing}: expected a power above 0 and at most 1")
     rows, columns = (np.asarray(counts.sum(axis), np.float64).ravel() for axis in (1, 0))
@@ -78,7 +120,23 @@ def positive_pmi(
 WEIGHTINGS = ("mean", "sif")
 
 class StaticEncoder(SentenceEncoder):
-    "Sentences as means of static word vectors: `StaticEncoder.fit(texts)`, then `encode(texts)`."
+    """Sentences as means of static word vectors: `StaticEncoder.fit(texts)`, then `encode(texts)`.
+
+    Parameters
+    ----------
+    words : Iterable[str]
+        v distinct words
+    vectors : np.ndarray
+        float [v, d]
+    counts : np.ndarray
+        int [v], how often each was seen
+    weighting : str, default "mean"
+        "mean" or "sif"
+    sif : float, default 1e-3
+        a of a/(a + p(w))
+    fitted : dict|None, default None
+        what `fit` was called with, kept for the record
+    """
     def __init__(self,
         words: Iterable[str], # v distinct words
         vectors: np.ndarray, # float [v, d]
@@ -124,7 +182,23 @@ def encode_window(self: StaticEncoder,
     normalize: bool=True, # unit length
     head: str="drop", # there is none to keep
 ) -> np.ndarray: # float32 [n, d]
-    "What `encode` does with the texts that it holds at a time."
+    """What `encode` does with the texts that it holds at a time.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        means nothing here: a window is one sparse product
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+        there is none to keep
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     if head != "drop":
         raise ValueError(f"head={head!r}: static vectors have no training head; use head='drop'")
     rows, columns = [], []
@@ -157,7 +231,19 @@ def collate(self: StaticEncoder,
     texts: Sequence[str],
     max_length: int|None=None, # words; None: all
 ) -> tuple[torch.Tensor, torch.Tensor]: # int64 [n, s], bool [n, s]
-    "The numbers of the words that have a vector; a text with none of them has the number after the last."
+    """The numbers of the words that have a vector; a text with none of them has the number after the last.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        words; None: all
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        int64 [n, s], bool [n, s]
+    """
     known = [[self._number[word] for word in self._clean.words(text) if word in self._number][:max_length]
              or [len(self.words)] for text in texts]
     lengths = torch.tensor([len(ids) for ids in known])
@@ -171,7 +257,20 @@ def hidden_states(self: StaticEncoder,
     ids: torch.Tensor, # int64 [n, s]
     mask: torch.Tensor, # bool [n, s]
 ) -> tuple[torch.Tensor, torch.Tensor]: # float32 [n, s, d], and the mask
-    "A vector for each word, the same wherever it stands and whatever it weighs in the mean."
+    """A vector for each word, the same wherever it stands and whatever it weighs in the mean.
+
+    Parameters
+    ----------
+    ids : torch.Tensor
+        int64 [n, s]
+    mask : torch.Tensor
+        bool [n, s]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float32 [n, s, d], and the mask
+    """
     ids = ids.numpy()
     states = self.vectors[np.minimum(ids, len(self.words) - 1)]
     states[ids == len(self.words)] = self._anything
@@ -183,14 +282,36 @@ def reweighted(self: StaticEncoder,
     weighting: str, # "mean" or "sif"
     sif: float = 1e-3,
 ) -> StaticEncoder: # with the same vectors
-    "The same words under another weighting."
+    """The same words under another weighting.
+
+    Parameters
+    ----------
+    weighting : str
+        "mean" or "sif"
+    sif : float, default 1e-3
+
+    Returns
+    -------
+    StaticEncoder
+        with the same vectors
+    """
     return StaticEncoder(self.words, self.vectors, self.counts, weighting, sif, self.fitted)
 
 @patch
 def coverage(self: StaticEncoder,
     texts: Iterable[str],
 ) -> float: # 0 to 1; nan where there is no word at all
-    "The share of running words that are known."
+    """The share of running words that are known.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+
+    Returns
+    -------
+    float
+        0 to 1; nan where there is no word at all
+    """
     known = seen = 0
     for text in each_text(texts):
         words = self._clean.words(text)
@@ -203,7 +324,24 @@ def neighbours(self: StaticEncoder,
     word: str, # a known one
     n: int = 5,
 ) -> list[str]: # nearest first
-    "The words whose vectors have the highest cosine with this one's; KeyError for an unknown word."
+    """The words whose vectors have the highest cosine with this one's.
+
+    Parameters
+    ----------
+    word : str
+        a known one
+    n : int, default 5
+
+    Returns
+    -------
+    list[str]
+        nearest first
+
+    Raises
+    ------
+    KeyError
+        For an unknown word.
+    """
     key = (static_words(word) or [word])[0]
     if key not in self._number: raise KeyError(f"{word!r} is not among the {len(self.words)} words")
     unit = self.vectors/np.maximum(np.linalg.norm(self.vectors, axis=1, keepdims=True), 1e-12)
@@ -241,10 +379,39 @@ def fit(cls: StaticEncoder,
     power: float = 0, # p, of the singular values
     seed: int = 0, # of the randomised SVD
 ) -> StaticEncoder: # weighs all words alike; `reweighted("sif")` gives the other
-    """Learn word vectors from running text. The same texts give the same vectors on one machine, however many
-    threads it has: the few columns of the SVD are multiplied faster in one than shared among several.
+    """Learn word vectors from running text. The same texts give the same vectors on one machine, however
+    many threads it has: the few columns of the SVD are multiplied faster in one than shared among
+    several.
 
-    ValueError where too few words are left for `dim`."""
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable, read once; neighbours are counted within a text
+    dim : int, default 192
+        d
+    window : int, default 5
+        farthest neighbour counted
+    min_count : int, default 5
+        rarer words are unknown
+    max_vocabulary : int, default 30_000
+        the most frequent; ties in alphabetical order
+    smoothing : float, default 0.75
+        of the contexts' counts
+    power : float, default 0
+        p, of the singular values
+    seed : int, default 0
+        of the randomised SVD
+
+    Returns
+    -------
+    StaticEncoder
+        weighs all words alike; `reweighted("sif")` gives the other
+
+    Raises
+    ------
+    ValueError
+        Where too few words are left for `dim`.
+    """
     from sklearn.utils.extmath import randomized_svd   # loads the BLAS of SciPy, which is limited below
     from threadpoolctl import threadpool_limits
     words, ids, where = _tokens(texts)
@@ -268,7 +435,13 @@ _FILES = ("config.json", "words.json", "model.safetensors")
 
 @patch
 def settings(self: StaticEncoder) -> dict: # what JSON can hold
-    "What decides the model, its text aside."
+    """What decides the model, its text aside.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     return dict(model_type="sentnb-static", dim=self.width, vocabulary=len(self.words),
                 weighting=self.weighting, sif=self.sif, fitted=self.fitted)
 
@@ -280,8 +453,25 @@ def save_pretrained(self: StaticEncoder,
     """Write config.json, words.json and model.safetensors; the old checkpoint stays until the new one is
     whole.
 
-    What else lies in the folder (a model card) stays in it. FileExistsError on a folder of anything
-    else."""
+    What else lies in the folder (a model card) stays in it.
+
+    Parameters
+    ----------
+    folder : str|Path
+        replaced when it is a checkpoint of this kind, refused when it is something else
+    half : bool, default False
+        store the vectors as float16: half the size
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    FileExistsError
+        On a folder of anything else.
+    """
     from safetensors.numpy import save_file
     def ours(place):
         config = place/"config.json"
@@ -301,7 +491,24 @@ def from_pretrained(cls: StaticEncoder,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     revision: str|None = None, # of the Hub; pin it
 ) -> StaticEncoder:
-    "Load what save_pretrained wrote; ValueError where the files do not belong together."
+    """Load what save_pretrained wrote.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    revision : str|None, default None
+        of the Hub; pin it
+
+    Returns
+    -------
+    StaticEncoder
+
+    Raises
+    ------
+    ValueError
+        Where the files do not belong together.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
     folder = checkpoint_folder(name, revision, ", ".join(_FILES))
@@ -330,7 +537,15 @@ from .base import SentenceEncoder
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #a1f04c16
 class CharacterNgrams(SentenceEncoder):
-    "Cosines of character n-gram counts, weighted by how rare they are, projected at random."
+    """Cosines of character n-gram counts, weighted by how rare they are, projected at random.
+
+    Parameters
+    ----------
+    vectorizer : TfidfVectorizer
+        fitted
+    projection : SparseRandomProjection
+        fitted
+    """
     def __init__(self,
         vectorizer: TfidfVectorizer, # fitted
         projection: SparseRandomProjection, # fitted
@@ -344,7 +559,28 @@ class CharacterNgrams(SentenceEncoder):
         lengths: tuple[int, int]=(1, 4), # of the n-grams, in characters
         seed: int=0, # of the projection
     ) -> "CharacterNgrams":
-        "Count the n-grams of the texts. ValueError if there are none."
+        """Count the n-grams of the texts.
+
+        Parameters
+        ----------
+        texts : Sequence[str]
+            that n-grams are counted in
+        width : int, default 4096
+            of a vector
+        lengths : tuple[int, int], default (1, 4)
+            of the n-grams, in characters
+        seed : int, default 0
+            of the projection
+
+        Returns
+        -------
+        CharacterNgrams
+
+        Raises
+        ------
+        ValueError
+            If there are none.
+        """
         texts = list(texts)
         if not any(text.strip() for text in texts): raise ValueError("no texts to count n-grams in")
         counts = TfidfVectorizer(analyzer="char_wb", ngram_range=lengths, sublinear_tf=True, dtype=np.float32)

@@ -24,7 +24,20 @@ def word_spans(
     text: str, # as `clean` leaves it
     punctuation: bool=False, # each mark is a word too, as with RenderConfig(split_punctuation=True)
 ) -> list[tuple[int, int]]: # of each word the first character, and the one behind its last
-    "The words of a text as the renderer parts them, and where they stand in it."
+    """The words of a text as the renderer parts them, and where they stand in it.
+
+    Parameters
+    ----------
+    text : str
+        as `clean` leaves it
+    punctuation : bool, default False
+        each mark is a word too, as with RenderConfig(split_punctuation=True)
+
+    Returns
+    -------
+    list[tuple[int, int]]
+        of each word the first character, and the one behind its last
+    """
     spans, at = [], 0
     for word in split_words(text, punctuation):
         start = text.index(word, at)
@@ -44,7 +57,22 @@ def patch_shares(
     texts: Sequence[str], # n
     max_length: int|None=None, # patches, as for its collate
 ) -> Tensor: # float [n, w, 1 + p]; a row sums to 1: the mean over a word's patches
-    "Which states of a strip are those of each word. A word that the strip cuts has none."
+    """Which states of a strip are those of each word. A word that the strip cuts has none.
+
+    Parameters
+    ----------
+    encoder : Any
+        a PixelEncoder that draws words
+    texts : Sequence[str]
+        n
+    max_length : int|None, default None
+        patches, as for its collate
+
+    Returns
+    -------
+    Tensor
+        float [n, w, 1 + p]; a row sums to 1: the mean over a word's patches
+    """
     room = (max_length or encoder.renderer.config.max_patches) - 1 # the black one
     rows, places = [], 2
     for text in texts:
@@ -63,7 +91,24 @@ def piece_shares(
     max_length: int|None=None, # tokens, as for its collate
     punctuation: bool=False, # as in `word_spans`
 ) -> Tensor: # float [n, w, s]; a row sums to 1: the mean over a word's pieces
-    "Which states are those of each word. A word that is cut, or has no piece, has none."
+    """Which states are those of each word. A word that is cut, or has no piece, has none.
+
+    Parameters
+    ----------
+    encoder : Any
+        a TextEncoder whose tokeniser says which characters a piece stands for
+    texts : Sequence[str]
+        n, as `clean` leaves them
+    max_length : int|None, default None
+        tokens, as for its collate
+    punctuation : bool, default False
+        as in `word_spans`
+
+    Returns
+    -------
+    Tensor
+        float [n, w, s]; a row sums to 1: the mean over a word's pieces
+    """
     if not getattr(encoder.tokenizer, "is_fast", False):
         raise TypeError(f"{type(encoder.tokenizer).__name__} does not say which characters a piece stands "
                         "for; a tokeniser of the tokenizers library does")
@@ -85,15 +130,42 @@ def word_states(
     states: Tensor, # [n, s, d]
     shares: Tensor, # [n, w, s or fewer]
 ) -> tuple[Tensor, Tensor]: # [n, w, d], and bool [n, w]: the words that have one
-    "The mean over the places of each word."
+    """The mean over the places of each word.
+
+    Parameters
+    ----------
+    states : Tensor
+        [n, s, d]
+    shares : Tensor
+        [n, w, s or fewer]
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        [n, w, d], and bool [n, w]: the words that have one
+    """
     return shares.to(states.dtype)@states[:, :shares.shape[2]], shares.sum(2) > 0
 
 # %% ../../nbs/api/2_encoders/12_words.ipynb #f907eb4e
 class WordTeacher:
     """The states of words, as an encoder of tokens that stays as it is gives them, standardised.
 
-    Each dimension has mean 0 and deviation 1 over the words of some text: without it, what all words have in
-    common, in BERT's states most of their length, would be nearly all that a student is asked for."""
+    Each dimension has mean 0 and deviation 1 over the words of some text: without it, what all words have
+    in common, in BERT's states most of their length, would be nearly all that a student is asked for.
+
+    Parameters
+    ----------
+    encoder : Any
+        a TextEncoder
+    texts : Sequence[str]
+        over whose words it is standardised: some thousand words
+    max_length : int|None, default None
+        tokens
+    punctuation : bool, default False
+        as in `word_spans`
+    batch_size : int, default 32
+        texts in a forward pass
+    """
     def __init__(self,
         encoder: Any, # a TextEncoder
         texts: Sequence[str], # over whose words it is standardised: some thousand words
@@ -116,7 +188,13 @@ class WordTeacher:
     def width(self) -> int: return self.encoder.width
 
     def settings(self) -> dict: # what JSON can hold
-        "What decides its targets: the encoder with its weights, where texts are cut, and the statistics."
+        """What decides its targets: the encoder with its weights, where texts are cut, and the statistics.
+
+        Returns
+        -------
+        dict
+            what JSON can hold
+        """
         statistics = fingerprint([self.mean.tolist(), self.deviation.tolist()])
         return dict(encoder=base_fingerprint(self.encoder), max_length=self.max_length,
                     punctuation=self.punctuation, statistics=statistics)
@@ -126,7 +204,17 @@ class WordTeacher:
 def collate(self: WordTeacher,
     texts: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor]: # ids and mask, int64 [n, s], and shares [n, w, s], on the CPU
-    "What `states` takes."
+    """What `states` takes.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+
+    Returns
+    -------
+    tuple[Tensor, Tensor, Tensor]
+        ids and mask, int64 [n, s], and shares [n, w, s], on the CPU
+    """
     texts = [clean(text) for text in texts]
     return (*self.encoder.collate(texts, self.max_length),
             piece_shares(self.encoder, texts, self.max_length, self.punctuation))
@@ -136,7 +224,20 @@ def collate(self: WordTeacher,
 def raw(self: WordTeacher,
     ids: Tensor, mask: Tensor, shares: Tensor, # as `collate` gives them
 ) -> tuple[Tensor, Tensor]: # float32 [n, w, d], and bool [n, w]
-    "As `states`, not standardised."
+    """As `states`, not standardised.
+
+    Parameters
+    ----------
+    ids : Tensor
+    mask : Tensor
+    shares : Tensor
+        as `collate` gives them
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        float32 [n, w, d], and bool [n, w]
+    """
     device = self.encoder.device
     with evaluating(self.encoder):
         states, _ = self.encoder.hidden_states(ids.to(device), mask.to(device))
@@ -148,6 +249,21 @@ def states(self: WordTeacher,
     mask: Tensor, # int64 [n, s]
     shares: Tensor, # float [n, w, s]
 ) -> tuple[Tensor, Tensor]: # float32 [n, w, d], and bool [n, w]
-    "Of each word, standardised, without gradient; and which words have one."
+    """Of each word, standardised, without gradient; and which words have one.
+
+    Parameters
+    ----------
+    ids : Tensor
+        int64 [n, s]
+    mask : Tensor
+        int64 [n, s]
+    shares : Tensor
+        float [n, w, s]
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        float32 [n, w, d], and bool [n, w]
+    """
     states, known = self.raw(ids, mask, shares)
     return (states - self.mean.to(states))/self.deviation.to(states), known

@@ -32,7 +32,22 @@ def match_errors(
     y: Any, # [n, d], row i translates x's row i
     block: int = 2048, # of `neighbours`
 ) -> dict[str, float]: # forward: x finds y; backward: y finds x; error: their mean; fractions
-    "How often the nearest neighbour by cosine is not the translation, in each direction."
+    """How often the nearest neighbour by cosine is not the translation, in each direction.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n, d], row i translates x's row i
+    block : int, default 2048
+        of `neighbours`
+
+    Returns
+    -------
+    dict[str, float]
+        forward: x finds y; backward: y finds x; error: their mean; fractions
+    """
     forward, backward, n = _wrong(x, y, block)
     return dict(forward=forward/n, backward=backward/n, error=(forward + backward)/(2*n))
 
@@ -41,7 +56,22 @@ def match_error(
     y: Any, # [n, d], row i translates x's row i
     block: int = 2048, # of `neighbours`
 ) -> float: # 0 to 1
-    "The error of LASER's similarity search: as `match_errors`, the mean of both directions."
+    """The error of LASER's similarity search: as `match_errors`, the mean of both directions.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n, d], row i translates x's row i
+    block : int, default 2048
+        of `neighbours`
+
+    Returns
+    -------
+    float
+        0 to 1
+    """
     return match_errors(x, y, block)["error"]
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #ed7c60ee
@@ -49,7 +79,20 @@ def tatoeba_code(
     language: str, # "de" or "deu"
     known: Collection[str], # the codes that there are: "deu", "cmn" ...
 ) -> str|None: # one of them; its own before those that it is short for
-    "How Tatoeba calls a language; None: it has no such."
+    """How Tatoeba calls a language; None: it has no such.
+
+    Parameters
+    ----------
+    language : str
+        "de" or "deu"
+    known : Collection[str]
+        the codes that there are: "deu", "cmn" ...
+
+    Returns
+    -------
+    str|None
+        one of them; its own before those that it is short for
+    """
     from babel.core import get_global
     aliases = get_global("language_aliases")
     if language in known: return language
@@ -59,7 +102,23 @@ def tatoeba_code(
 def tatoeba_data(
     languages: Iterable[str]|None = None, # "de" or "deu"; None: all 112
 ) -> dict[str, list[tuple[str, str]]]: # language, as it was asked for -> (sentence, its English translation)
-    "LASER's Tatoeba test; ValueError on a language that it does not have."
+    """LASER's Tatoeba test.
+
+    Parameters
+    ----------
+    languages : Iterable[str]|None, default None
+        "de" or "deu"; None: all 112
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        language, as it was asked for -> (sentence, its English translation)
+
+    Raises
+    ------
+    ValueError
+        On a language that it does not have.
+    """
     pairs = {}
     for row in load("parallel/tatoeba_test", split="test"):
         pairs.setdefault(row["lang"], []).append((row["sentence"], row["english"]))
@@ -96,8 +155,27 @@ def tatoeba(
 ) -> dict[str, dict[str, Any]]: # language -> accuracy, low, high, back, back_low, back_high, error, n
     """For each language, how often the nearest English sentence is the translation, with Wilson intervals.
 
-    `accuracy` is that into English, `back` that out of it, `error` LASER's, the mean of both; all fractions.
-    Without `data` it is the Tatoeba test."""
+    `accuracy` is that into English, `back` that out of it, `error` LASER's, the mean of both; all
+    fractions. Without `data` it is the Tatoeba test.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    languages : Iterable[str]|None, default None
+        None: all of the data
+    data : Mapping[str, Sequence[tuple[str, str]]]|None, default None
+        your own: language -> (sentence, English)
+    level : float, default 0.95
+        of the intervals
+    encode_options : dict|None, default None
+        passed to encode
+
+    Returns
+    -------
+    dict[str, dict[str, Any]]
+        language -> accuracy, low, high, back, back_low, back_high, error, n
+    """
     data = _asked(*((tatoeba_data(languages), None) if data is None else (data, languages)))
     texts = [text for pairs in data.values() for pair in pairs for text in pair]
     vectors, rows = distinct_vectors(enc, texts, dtype=np.float32, **encode_options or {})
@@ -117,7 +195,26 @@ def margin_scores(
     margin: str = "ratio", # one of MARGINS
     pairs: Any = None, # int [p, 2], places in x and y: only these; None: all pairs, if they fit into memory
 ) -> np.ndarray: # float32 [n, m], or [p]
-    "The margin of each pair (Lensing, the equation of section 4.4); `mine` is for lists with too many."
+    """The margin of each pair (Lensing, the equation of section 4.4); `mine` is for lists with too many.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 4
+        neighbours that say how dense it is around a vector
+    margin : str, default "ratio"
+        one of MARGINS
+    pairs : Any, default None
+        int [p, 2], places in x and y: only these; None: all pairs, if they fit into memory
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, m], or [p]
+    """
     one_of(*MARGINS)("margin", margin)
     compare = MARGINS[margin]
     (near_x, _), (near_y, _) = neighbours(x, y, k)
@@ -149,7 +246,15 @@ def check_mining_options(
     retrieval: str, # one of RETRIEVALS
     margin: str, # one of MARGINS
 ) -> None:
-    "ValueError on what is neither."
+    """ValueError on what is neither.
+
+    Parameters
+    ----------
+    retrieval : str
+        one of RETRIEVALS
+    margin : str
+        one of MARGINS
+    """
     one_of(*RETRIEVALS)("retrieval", retrieval)
     one_of(*MARGINS)("margin", margin)
 
@@ -158,7 +263,22 @@ def select_pairs(
     retrieval: str = "max", # one of RETRIEVALS
     margin: str = "ratio", # one of MARGINS
 ) -> list[tuple[int, int, float]]: # place in x, place in y, score; best first
-    "What is likely to be a translation, where the neighbours are known."
+    """What is likely to be a translation, where the neighbours are known.
+
+    Parameters
+    ----------
+    near : tuple[Nearest, Nearest]
+        of x among y, and of y among x, as `neighbours` finds them
+    retrieval : str, default "max"
+        one of RETRIEVALS
+    margin : str, default "ratio"
+        one of MARGINS
+
+    Returns
+    -------
+    list[tuple[int, int, float]]
+        place in x, place in y, score; best first
+    """
     check_mining_options(retrieval, margin)
     compare = MARGINS[margin]
     around_x, around_y = (cosines.mean(1) for cosines, _ in near)
@@ -186,7 +306,34 @@ def mine(
     exact: bool = True, # False: by `approximate_neighbours`, for millions
     **search: Any, # of either: show_progress, probes, keep, ...
 ) -> list[tuple[int, int, float]]: # place in x, place in y, score; best first
-    "Pairs that are likely translations. With `max` and `intersect` a sentence stands in one pair at most."
+    """Pairs that are likely translations. With `max` and `intersect` a sentence stands in one pair at most.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 4
+        neighbours, that a sentence proposes from and that its margin is over
+    threshold : float|None, default None
+        the lowest score to keep, see `best_threshold`; None: all
+    retrieval : str, default "max"
+        one of RETRIEVALS
+    margin : str, default "ratio"
+        one of MARGINS
+    block : int, default 2048
+        of `neighbours`
+    exact : bool, default True
+        False: by `approximate_neighbours`, for millions
+    **search : Any
+        of either: show_progress, probes, keep, ...
+
+    Returns
+    -------
+    list[tuple[int, int, float]]
+        place in x, place in y, score; best first
+    """
     check_mining_options(retrieval, margin)
     near = (neighbours if exact else approximate_neighbours)(x, y, k, block=block, **search)
     pairs = select_pairs(near, retrieval, margin)
@@ -197,7 +344,20 @@ def mining_scores(
     pairs: Iterable[tuple], # (source, target) or (source, target, score)
     gold: Collection[tuple], # the true pairs (source, target)
 ) -> dict[str, float]: # precision, recall, f1
-    "How many of the pairs are true, and how many true ones are among them. Fractions; 0 where nothing was."
+    """How many of the pairs are true, and how many true ones are among them. Fractions; 0 where nothing was.
+
+    Parameters
+    ----------
+    pairs : Iterable[tuple]
+        (source, target) or (source, target, score)
+    gold : Collection[tuple]
+        the true pairs (source, target)
+
+    Returns
+    -------
+    dict[str, float]
+        precision, recall, f1
+    """
     pairs, gold = {tuple(pair[:2]) for pair in pairs}, set(map(tuple, gold))
     if not gold: raise ValueError("no gold pairs: there is nothing to be found")
     right = len(pairs & gold)
@@ -208,7 +368,25 @@ def best_threshold(
     pairs: Iterable[tuple[Any, Any, float]], # of `mine` without a threshold
     gold: Collection[tuple], # the true pairs (source, target)
 ) -> dict[str, float]: # threshold, and on these pairs precision, recall, f1
-    "The threshold with the highest F1; ValueError if no pair is true, for then any is as good."
+    """The threshold with the highest F1.
+
+    Parameters
+    ----------
+    pairs : Iterable[tuple[Any, Any, float]]
+        of `mine` without a threshold
+    gold : Collection[tuple]
+        the true pairs (source, target)
+
+    Returns
+    -------
+    dict[str, float]
+        threshold, and on these pairs precision, recall, f1
+
+    Raises
+    ------
+    ValueError
+        If no pair is true, for then any is as good.
+    """
     pairs, gold = sorted(pairs, key=lambda pair: -pair[2]), set(map(tuple, gold))
     right, best = 0, (0., 0)
     for taken, pair in enumerate(pairs, 1):
@@ -227,7 +405,18 @@ BuccData = tuple[Mapping[str, str], Mapping[str, str], Iterable[tuple[str, str]]
 def bucc_data(
     config: tuple[str, str] = ("zh", "en"), # of the mirror's sample
 ) -> BuccData: # source id -> sentence, target id -> sentence, gold pairs of ids
-    "The sample of BUCC 2018, Chinese and English."
+    """The sample of BUCC 2018, Chinese and English.
+
+    Parameters
+    ----------
+    config : tuple[str, str], default ("zh", "en")
+        of the mirror's sample
+
+    Returns
+    -------
+    BuccData
+        source id -> sentence, target id -> sentence, gold pairs of ids
+    """
     name, (source, target) = "parallel/bucc2018_zh-en_dev", config
     sides = [{row["id"]: row["text"] for row in load(name, language, "dev")} for language in config]
     return *sides, [(row[f"{source}_id"], row[f"{target}_id"]) for row in load(name, "gold", "dev")]
@@ -241,7 +430,30 @@ def bucc(
     margin: str = "ratio", # of `mine`
     encode_options: dict|None = None, # passed to encode
 ) -> dict[str, Any]: # precision, recall, f1, threshold, chosen_here, n_source, n_target, n_gold
-    "Mine translations from two lists of sentences, and score them. Fractions."
+    """Mine translations from two lists of sentences, and score them. Fractions.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    data : BuccData|None, default None
+        as bucc_data gives it, which it is if None
+    threshold : float|None, default None
+        chosen on other pairs; None: chosen on the gold pairs themselves
+    k : int, default 4
+        of `mine`
+    retrieval : str, default "max"
+        of `mine`
+    margin : str, default "ratio"
+        of `mine`
+    encode_options : dict|None, default None
+        passed to encode
+
+    Returns
+    -------
+    dict[str, Any]
+        precision, recall, f1, threshold, chosen_here, n_source, n_target, n_gold
+    """
     sources, targets, gold = bucc_data() if data is None else data
     gold = [tuple(pair) for pair in gold]
     for i, j in gold:

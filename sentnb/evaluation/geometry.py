@@ -37,7 +37,18 @@ def _unit(x: Any, rows: int, name: str = "x") -> np.ndarray: # float64 [n, d], n
 def anisotropy(
     x: Any, # [n, d], n >= 2
 ) -> float: # -1/(n-1) to 1
-    r"Mean off-diagonal cosine: $(\lVert\sum_i\hat x_i\rVert^2-n)/(n(n-1))$, in O(nd)."
+    r"""Mean off-diagonal cosine: $(\lVert\sum_i\hat x_i\rVert^2-n)/(n(n-1))$, in O(nd).
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], n >= 2
+
+    Returns
+    -------
+    float
+        -1/(n-1) to 1
+    """
     u = _unit(x, 2)
     total = u.sum(0)
     return float(((total * total).sum() - (u * u).sum()) / (len(u) * (len(u) - 1)))
@@ -49,7 +60,22 @@ def alignment(
     alpha: float = 2, # the power of the distance
 ) -> float: # 0 to 2**alpha, smaller is better
     r"""Mean distance of positive pairs (Wang & Isola 2020, section 4.1):
-    $\frac1n\sum_i\lVert\hat x_i-\hat y_i\rVert^\alpha$."""
+    $\frac1n\sum_i\lVert\hat x_i-\hat y_i\rVert^\alpha$.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n, d], row i is the positive of x's row i
+    alpha : float, default 2
+        the power of the distance
+
+    Returns
+    -------
+    float
+        0 to 2**alpha, smaller is better
+    """
     u, v = _unit(x, 1), _unit(y, 1, "y")
     if u.shape != v.shape:
         raise ValueError(f"x is {u.shape}, y is {v.shape}; expected the same shape, row by row a pair")
@@ -62,7 +88,22 @@ def uniformity(
     block: int = 1024, # rows at a time: memory is block * n numbers
 ) -> float: # -4t to 0, smaller is better
     r"""Log of the mean Gaussian potential of distinct pairs (VisualCSE, the equation of section 5.2):
-    $\log\frac{2}{n(n-1)}\sum_{i<j}e^{-t\lVert\hat x_i-\hat x_j\rVert^2}$."""
+    $\log\frac{2}{n(n-1)}\sum_{i<j}e^{-t\lVert\hat x_i-\hat x_j\rVert^2}$.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], n >= 2
+    t : float, default 2
+        how sharply near pairs count
+    block : int, default 1024
+        rows at a time: memory is block * n numbers
+
+    Returns
+    -------
+    float
+        -4t to 0, smaller is better
+    """
     u = _unit(x, 2)
     if not t > 0: raise ValueError(f"t={t}; expected a positive number")
     n, total = len(u), 0.
@@ -82,7 +123,20 @@ def fit_principal_component(
     x: Any, # [n, d]
     languages: Sequence[str], # n labels
 ) -> dict[str, np.ndarray]: # language -> float64 [d], unit length
-    "The first right-singular vector of each language, not centred; its sign is that of its largest entry."
+    """The first right-singular vector of each language, not centred; its sign is that of its largest entry.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    languages : Sequence[str]
+        n labels
+
+    Returns
+    -------
+    dict[str, np.ndarray]
+        language -> float64 [d], unit length
+    """
     x = _matrix(x, 1)
     labels = np.array(_labels(languages, len(x)), dtype=object)
     components = {}
@@ -98,7 +152,22 @@ def remove_principal_component(
     languages: Sequence[str], # n labels
     components: dict[str, np.ndarray]|None = None, # from fit_principal_component; None: fitted here
 ) -> np.ndarray: # [n, d], float32 if x is, else float64; not normalized
-    r"Per language $x - (x\cdot v)v$ (CMLM, the equation of section 5.2); compare the result by cosine."
+    r"""Per language $x - (x\cdot v)v$ (CMLM, the equation of section 5.2); compare the result by cosine.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    languages : Sequence[str]
+        n labels
+    components : dict[str, np.ndarray]|None, default None
+        from fit_principal_component; None: fitted here
+
+    Returns
+    -------
+    np.ndarray
+        [n, d], float32 if x is, else float64; not normalized
+    """
     values, labels = _matrix(x, 1), _labels(languages, len(x))
     components = fit_principal_component(values, labels) if components is None else components
     if missing := [language for language in dict.fromkeys(labels) if language not in components]:
@@ -115,7 +184,21 @@ def language_vectors(
     x: Any, # [n, d]
     languages: Sequence[str], # n labels
 ) -> tuple[list[str], np.ndarray]: # the languages in order of appearance, float64 [languages, d]
-    "The variance of each language's unit vectors, per dimension (Contextual Lensing); it needs at least two."
+    """The variance of each language's unit vectors, per dimension (Contextual Lensing); it needs at least
+    two.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    languages : Sequence[str]
+        n labels
+
+    Returns
+    -------
+    tuple[list[str], np.ndarray]
+        the languages in order of appearance, float64 [languages, d]
+    """
     u = _unit(x, 1)
     labels = np.array(_labels(languages, len(u)), dtype=object)
     names = list(dict.fromkeys(labels))
@@ -130,7 +213,23 @@ def tsne(
     seed: int = 0,
     metric: str = "cosine", # or "euclidean"
 ) -> np.ndarray: # float64 [n, 2]; only nearness means anything
-    "t-SNE in two dimensions; the same input and seed give the same map on the same machine kind."
+    """t-SNE in two dimensions; the same input and seed give the same map on the same machine kind.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], n >= 4; meant for at most a few thousand
+    perplexity : float|None, default None
+        about how many neighbours count; None: 30, or (n - 1) / 3 if that is less
+    seed : int, default 0
+    metric : str, default "cosine"
+        or "euclidean"
+
+    Returns
+    -------
+    np.ndarray
+        float64 [n, 2]; only nearness means anything
+    """
     x = _matrix(x, 4)
     if metric not in ("cosine", "euclidean"):
         raise ValueError(f"metric={metric!r}; expected cosine or euclidean")
@@ -151,7 +250,22 @@ def describe(
     sentences1: Sequence[str],
     sentences2: Sequence[str], # the positives of sentences1
 ) -> dict[str, float]: # anisotropy, alignment, uniformity, n
-    "Anisotropy and uniformity over sentences1, as Pixel-Linguist takes them, and the alignment of the pairs."
+    """Anisotropy and uniformity over sentences1, as Pixel-Linguist takes them, and the alignment of the
+    pairs.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sentences1 : Sequence[str]
+    sentences2 : Sequence[str]
+        the positives of sentences1
+
+    Returns
+    -------
+    dict[str, float]
+        anisotropy, alignment, uniformity, n
+    """
     if len(sentences1) != len(sentences2):
         raise ValueError(f"{len(sentences1)} first and {len(sentences2)} second sentences: expected pairs")
     vectors = np.asarray(enc.encode([*sentences1, *sentences2]))

@@ -90,7 +90,28 @@ def fit_logistic(
     start: np.ndarray|None = None, # [d + 1], weights to start from, e.g. those of another c
     tol: float = 1e-7, # largest entry of the gradient, a row
 ) -> tuple[np.ndarray, np.ndarray]: # float64 [d + 1, f], the intercept last; [d + 1] of all rows of any mask
-    "Logistic regressions with an L2 penalty on all weights but the intercept, f of them at once."
+    """Logistic regressions with an L2 penalty on all weights but the intercept, f of them at once.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float [n, d]
+    labels : np.ndarray
+        bool [n]
+    c : float
+        inverse strength of the penalty
+    masks : np.ndarray|None, default None
+        bool [n, f]: the rows that each learns from; None: one, from all rows
+    start : np.ndarray|None, default None
+        [d + 1], weights to start from, e.g. those of another c
+    tol : float, default 1e-7
+        largest entry of the gradient, a row
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        float64 [d + 1, f], the intercept last; [d + 1] of all rows of any mask
+    """
     x, labels, masks = _problem(x, labels, c, masks)
     used, sign = masks.any(1), np.where(labels, 1., -1.)
     whole = _newton(x[used], sign[used], c, np.zeros(x.shape[1]) if start is None else start, tol)
@@ -106,7 +127,19 @@ STRENGTHS = dict(block=_scaled, each=_scaled, none=_as_senteval) # the values of
 @dataclass(frozen=True)
 @checked(scaling=one_of(*SCALINGS), folds=at_least(2))
 class LinearProbe:
-    "A linear classifier on frozen vectors: their scale, and how C is chosen."
+    """A linear classifier on frozen vectors: their scale, and how C is chosen.
+
+    Parameters
+    ----------
+    scaling : str, default "block"
+        one of SCALINGS; "none": vectors as they are, as SentEval
+    strengths : Sequence[float]|None, default None
+        values of C, ascending; None: STRENGTHS of the scaling
+    folds : int, default 10
+        where folds are needed; outer and inner
+    seed : int, default 1111
+        shuffles the folds
+    """
     scaling: str = "block" # one of SCALINGS; "none": vectors as they are, as SentEval
     strengths: Sequence[float]|None = None # values of C, ascending; None: STRENGTHS of the scaling
     folds: int = 10 # where folds are needed; outer and inner
@@ -200,7 +233,22 @@ def nested(self: LinearProbe,
     y: Any, # [n] labels
     blocks: int = 1, # parts of a vector that are scaled by themselves
 ) -> tuple[list, list[float], float]: # predicted label of each row, C of each fold, mean dev accuracy
-    "Nested cross-validation: every row is predicted once, by a classifier and a C that never saw it."
+    """Nested cross-validation: every row is predicted once, by a classifier and a C that never saw it.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n] labels
+    blocks : int, default 1
+        parts of a vector that are scaled by themselves
+
+    Returns
+    -------
+    tuple[list, list[float], float]
+        predicted label of each row, C of each fold, mean dev accuracy
+    """
     x, y = _check(x, y, "nested")
     classes, (y,) = _number(y)
     mean, factor = _scaler(x, self.scaling, blocks)
@@ -226,7 +274,24 @@ def held_out(self: LinearProbe,
     dev: tuple[Any, Any]|None = None, # C is chosen on these; None: by folds of train
     blocks: int = 1, # parts of a vector that are scaled by themselves
 ) -> tuple[list, float, float]: # predicted label of each test row, C, dev accuracy
-    "Choose C on dev rows or by folds of the training rows, learn from those, predict the test rows."
+    """Choose C on dev rows or by folds of the training rows, learn from those, predict the test rows.
+
+    Parameters
+    ----------
+    train : tuple[Any, Any]
+        vectors [n, d], labels [n]
+    test : tuple[Any, Any]
+        likewise; the labels are only checked
+    dev : tuple[Any, Any]|None, default None
+        C is chosen on these; None: by folds of train
+    blocks : int, default 1
+        parts of a vector that are scaled by themselves
+
+    Returns
+    -------
+    tuple[list, float, float]
+        predicted label of each test row, C, dev accuracy
+    """
     sides = dict(train=train, test=test) | (dict(dev=dev) if dev is not None else {})
     sides = [_check(*rows, side) for side, rows in sides.items()]
     if len({x.shape[1] for x, _ in sides}) > 1:

@@ -21,7 +21,13 @@ from .bitext import check_mining_options, mine
 
 # %% ../../nbs/api/3_evaluation/09_mining.ipynb #76e0f3ae
 class SentenceFile:
-    "The distinct lines of a UTF-8 text file, read from disk by number. ValueError where there is none."
+    """The distinct lines of a UTF-8 text file, read from disk by number.
+
+    Raises
+    ------
+    ValueError
+        Where there is none.
+    """
     def __init__(self,
         path: str|Path,
     ):
@@ -48,7 +54,17 @@ class SentenceFile:
     def read(self,
         rows: Sequence[int],
     ) -> Iterator[str]: # in their order
-        "The lines of these numbers, without their ends."
+        """The lines of these numbers, without their ends.
+
+        Parameters
+        ----------
+        rows : Sequence[int]
+
+        Yields
+        ------
+        Iterator[str]
+            in their order
+        """
         with open(self.path, "rb") as file:
             for row in rows:
                 file.seek(self.starts[row])
@@ -62,7 +78,25 @@ def encode_to_disk(
     window: int=4096, # sentences between two notes of how far it is
     show_progress: bool|None=None, # as in core.progress
 ) -> np.ndarray: # float16 [n, d], read in place
-    "The vectors of a file's sentences, from where an earlier call stopped."
+    """The vectors of a file's sentences, from where an earlier call stopped.
+
+    Parameters
+    ----------
+    encoder : Any
+        encode(list of str) -> [n, d]
+    file : SentenceFile
+    path : Path
+        the .npy file; a .json beside it says how far it is
+    window : int, default 4096
+        sentences between two notes of how far it is
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    np.ndarray
+        float16 [n, d], read in place
+    """
     log = path.with_suffix(".json")
     done = json.loads(log.read_text())["done"] if log.is_file() and path.is_file() else 0
     vectors = np.load(path, mmap_mode="r+", allow_pickle=False) if done else None
@@ -102,7 +136,27 @@ def mine_files(
 
     A tab within a sentence is written as a blank. OSError, before the work, where the output cannot be.
 
-    >>> mine_files(encoder, "a.txt", "b.txt", "pairs.tsv", threshold=1.06)"""
+    >>> mine_files(encoder, "a.txt", "b.txt", "pairs.tsv", threshold=1.06)
+
+    Parameters
+    ----------
+    encoder : Any
+        encode(list of str) -> [n, d]
+    first : str|Path
+    second : str|Path
+        text files, a sentence a line
+    output : str|Path
+        a .tsv: score, sentence, sentence; best first
+    show_progress : bool|None, default None
+        as in core.progress
+    **mining : Any
+        of `mine`: k, threshold, retrieval, margin, exact, probes, ...
+
+    Returns
+    -------
+    int
+        pairs written
+    """
     check_mining_options(mining.get("retrieval", "max"), mining.get("margin", "ratio"))
     files, output = [SentenceFile(path) for path in (first, second)], Path(output)
     with replacing(output) as temporary:

@@ -17,7 +17,17 @@ from ..core import progress, replacing
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #e7a1c05c
 class UnitRows:
-    "Rows of length 1, made a slice at a time: of an array that lies on disk no more than that is read."
+    """Rows of length 1, made a slice at a time: of an array that lies on disk no more than that is read.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], an array or one that is read in place
+    name : str, default "x"
+        to call it by in an error
+    block : int, default 8192
+        rows at a time
+    """
     def __init__(self,
         x: Any, # [n, d], an array or one that is read in place
         name: str="x", # to call it by in an error
@@ -46,7 +56,25 @@ def unit_vectors(
     x: Any, # [n, d]
     name: str="x", # to call it by in an error
 ) -> np.ndarray: # float32 [n, d], rows of length 1
-    "Divide each row by its length, in float64; ValueError on rows without a direction."
+    """Divide each row by its length, in float64.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    name : str, default "x"
+        to call it by in an error
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], rows of length 1
+
+    Raises
+    ------
+    ValueError
+        On rows without a direction.
+    """
     return UnitRows(x, name)[:]
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #08dcb304
@@ -67,7 +95,24 @@ def merge_nearest(
     first: int, # the place of the first of them
     k: int, # how many to hold
 ) -> tuple[np.ndarray, np.ndarray]: # values and places [r, min(k, h + c)], best first
-    "The best k of what is held and of a tile whose columns are numbered from `first`."
+    """The best k of what is held and of a tile whose columns are numbered from `first`.
+
+    Parameters
+    ----------
+    held : tuple[np.ndarray, np.ndarray]
+        values [r, h] and places int64 [r, h], the best so far
+    values : np.ndarray
+        [r, c], of new columns
+    first : int
+        the place of the first of them
+    k : int
+        how many to hold
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        values and places [r, min(k, h + c)], best first
+    """
     if held[0].shape[1] == k: # later tiles seldom hold anything better
         rows = np.flatnonzero((values > held[0][:, -1:]).any(1))
         if len(rows) < len(values):
@@ -123,9 +168,32 @@ def neighbours(
 ) -> tuple[Nearest, Nearest]: # forward and backward, see below
     """The k nearest by cosine of each x among y, and of each y among x, nearest first. Exact.
 
-    Forward: cosines float32 [n, k] and places in y int64 [n, k]; backward: [m, k], and places in x. Beside
-    these it holds one tile, also where x and y are read from disk (`np.load(path, mmap_mode="r")`). A folder
-    to `keep` in is of one x and y: it knows their numbers, not the vectors."""
+    Forward: cosines float32 [n, k] and places in y int64 [n, k]; backward: [m, k], and places in x.
+    Beside these it holds one tile, also where x and y are read from disk (`np.load(path,
+    mmap_mode="r")`). A folder to `keep` in is of one x and y: it knows their numbers, not the vectors.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 1
+        neighbours of each, at most the smaller of n and m
+    block : int, default 2048
+        rows and columns of a tile: memory is block * block numbers
+    show_progress : bool|None, default None
+        as in core.progress
+    keep : str|Path|None, default None
+        a folder for what was found so far: the same call again goes on from there
+    keep_every : float, default 300.
+        seconds
+
+    Returns
+    -------
+    tuple[Nearest, Nearest]
+        forward and backward, see below
+    """
     if block < 1: raise ValueError(f"block={block}: expected at least 1")
     x, y = _pair(x, y, k)
     kept, starts, columns = _Kept(keep, keep_every, len(x), len(y), k, block), *(
@@ -196,7 +264,30 @@ def approximate_neighbours(
     block: int = 8192, # rows at a time
     show_progress: bool|None = None, # as in core.progress
 ) -> tuple[Nearest, Nearest]: # forward and backward, as `neighbours`
-    "Nearly what `neighbours` finds, in a fraction of the time. ModuleNotFoundError without `faiss`."
+    """Nearly what `neighbours` finds, in a fraction of the time. ModuleNotFoundError without `faiss`.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 1
+        neighbours of each
+    lists : int|None, default None
+        that vectors are put into; None: four times the square root of the larger number
+    probes : int, default 32
+        lists that are looked into
+    block : int, default 8192
+        rows at a time
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    tuple[Nearest, Nearest]
+        forward and backward, as `neighbours`
+    """
     if min(probes, block, lists or 1) < 1:
         raise ValueError(f"lists={lists}, probes={probes}, block={block}: expected at least 1")
     faiss_module()
@@ -209,7 +300,20 @@ def recall(
     found: np.ndarray, # int [n, k], places
     exact: np.ndarray, # int [n, k]
 ) -> float: # 0 to 1
-    "The share of the exact neighbours that were found."
+    """The share of the exact neighbours that were found.
+
+    Parameters
+    ----------
+    found : np.ndarray
+        int [n, k], places
+    exact : np.ndarray
+        int [n, k]
+
+    Returns
+    -------
+    float
+        0 to 1
+    """
     if found.shape != exact.shape:
         raise ValueError(f"places of shapes {found.shape} and {exact.shape}: expected the same")
     return float(np.mean([len(np.intersect1d(*rows))/len(rows[0]) for rows in zip(found, exact)]))
@@ -224,7 +328,26 @@ def paraphrase_mining(
 ) -> tuple[np.ndarray, np.ndarray]: # cosines float32 [p], highest first; rows of x int64 [p, 2]
     """The pairs of rows with the highest cosines. Exact; of equal ones the first.
 
-    >>> cosines, rows = paraphrase_mining(encoder.encode(texts), threshold=.9)"""
+    >>> cosines, rows = paraphrase_mining(encoder.encode(texts), threshold=.9)
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    pairs : int, default 100
+        how many to find; fewer where there are fewer
+    threshold : float, default -1.
+        the lowest cosine
+    block : int, default 2048
+        rows and columns of a tile
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        cosines float32 [p], highest first; rows of x int64 [p, 2]
+    """
     if pairs < 1 or block < 1: raise ValueError(f"pairs={pairs}, block={block}: expected at least 1")
     x = unit_vectors(x)
     values, rows = np.zeros(0, np.float32), np.zeros((0, 2), np.int64)

@@ -37,7 +37,24 @@ def search_blocks(
     k: int = 100, # documents to find for each query; fewer where there are fewer
     slice_size: int = 1024, # queries compared at a time: memory is slice_size * b numbers
 ) -> tuple[np.ndarray, np.ndarray]: # scores float32 [q, k], best first; places in the stream int64 [q, k]
-    "The k documents with the highest dot product. Exact; of equal ones the first."
+    """The k documents with the highest dot product. Exact; of equal ones the first.
+
+    Parameters
+    ----------
+    queries : Any
+        [q, d]
+    blocks : Iterable[Any]
+        each [b, d]: the documents, read once
+    k : int, default 100
+        documents to find for each query; fewer where there are fewer
+    slice_size : int, default 1024
+        queries compared at a time: memory is slice_size * b numbers
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        scores float32 [q, k], best first; places in the stream int64 [q, k]
+    """
     queries = _vectors(queries, None, "queries")
     if k < 1 or slice_size < 1: raise ValueError(f"k={k}, slice_size={slice_size}: expected at least 1")
     scores, places = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
@@ -64,7 +81,26 @@ def semantic_search(
 ) -> tuple[np.ndarray, np.ndarray]: # cosines float32 [q, k], best first; rows of the corpus int64 [q, k]
     """The k rows of the corpus nearest to each query. Exact; of equal ones the first.
 
-    >>> cosines, rows = semantic_search(encoder.encode(["dogs in the snow"]), vectors, k=3)"""
+    >>> cosines, rows = semantic_search(encoder.encode(["dogs in the snow"]), vectors, k=3)
+
+    Parameters
+    ----------
+    queries : Any
+        [q, d], of any length
+    corpus : Any
+        [n, d]
+    k : int, default 10
+        to find for each query; fewer where there are fewer
+    block : int, default 4096
+        rows of the corpus compared at a time
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        cosines float32 [q, k], best first; rows of the corpus int64 [q, k]
+    """
     if block < 1: raise ValueError(f"block={block}: expected at least 1")
     queries, corpus = unit_vectors(queries, "queries"), unit_vectors(corpus, "corpus")
     starts = range(0, len(corpus), block)
@@ -107,7 +143,32 @@ def search(
     encode_options: dict|None = None, # passed to encode, e.g. dict(head="keep") as Pixel-Linguist's script
     show_progress: bool|None = None, # as in core.progress
 ) -> dict[str, dict[str, float]]: # query id -> document id -> score, best first
-    "Encode a stream of documents and find the nearest of each query: a `run`, as TREC calls it."
+    """Encode a stream of documents and find the nearest of each query: a `run`, as TREC calls it.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    queries : Mapping[str, str]
+        id -> text
+    corpus : Iterable[tuple[str, str]]
+        (id, text), read once
+    k : int, default 100
+        documents for each query
+    block : int, default 4096
+        documents encoded and compared at a time
+    index : str, default "exact"
+        one of INDEXES
+    encode_options : dict|None, default None
+        passed to encode, e.g. dict(head="keep") as Pixel-Linguist's script
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    dict[str, dict[str, float]]
+        query id -> document id -> score, best first
+    """
     if index not in INDEXES: raise ValueError(f"index={index!r}: expected one of {', '.join(INDEXES)}")
     if k < 1 or block < 1: raise ValueError(f"k={k}, block={block}: expected at least 1")
     if not queries: raise ValueError("there are no queries")
@@ -147,7 +208,23 @@ def measure(
     relevant: Mapping[str, Mapping[str, int]], # query id -> document id -> 0 or grade; 0 if not judged
     measures: Sequence[str] = MEASURES, # nDCG@k, recall@k, precision@k, MAP@k
 ) -> dict[str, dict[str, float]]: # measure -> query id, in the order of `relevant` -> value, a fraction
-    "Score each query's ranking. ValueError names a query without a relevant document, or without a ranking."
+    """Score each query's ranking. ValueError names a query without a relevant document, or without a
+    ranking.
+
+    Parameters
+    ----------
+    run : Mapping[str, Mapping[str, float]]
+        query id -> document id -> score
+    relevant : Mapping[str, Mapping[str, int]]
+        query id -> document id -> 0 or grade; 0 if not judged
+    measures : Sequence[str], default MEASURES
+        nDCG@k, recall@k, precision@k, MAP@k
+
+    Returns
+    -------
+    dict[str, dict[str, float]]
+        measure -> query id, in the order of `relevant` -> value, a fraction
+    """
     from pytrec_eval import RelevanceEvaluator
     names = _parse(measures)
     _check_judged(run, relevant)
@@ -163,7 +240,18 @@ def measure(
 # %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #238f126b
 @dataclass(frozen=True)
 class Collection:
-    "Documents, queries and judgements."
+    """Documents, queries and judgements.
+
+    Parameters
+    ----------
+    name : str
+    corpus : Iterable[tuple[str, str]]
+        (id, text); a stream is good for one evaluation
+    queries : dict[str, str]
+        id -> text
+    relevant : dict[str, dict[str, int]]
+        query id -> document id -> 0 or grade
+    """
     name: str
     corpus: Iterable[tuple[str, str]] # (id, text); a stream is good for one evaluation
     queries: dict[str, str] # id -> text
@@ -197,7 +285,23 @@ def collection(
     query_language: str|None = None, # None: the documents'
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> Collection:
-    "A declared retrieval set, read whole; its documents are `title text`."
+    """A declared retrieval set, read whole; its documents are `title text`.
+
+    Parameters
+    ----------
+    name : str
+        of corpora: retrieval/cranfield, retrieval/xquad, mteb/nq
+    language : str|None, default None
+        of the documents, where there are several
+    query_language : str|None, default None
+        None: the documents'
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    Collection
+    """
     dataset = get_dataset(name)
     known = [config.removeprefix("corpus-") for config in dataset.configs if config.startswith("corpus-")]
     query_language = query_language or language
@@ -218,7 +322,22 @@ def microworld_collection(
     n: int = 600, # documents
     split: str = "test", # dev or test
 ) -> Collection:
-    "Sentences of the microworld; a query says what one of them says, in other words."
+    """Sentences of the microworld; a query says what one of them says, in other words.
+
+    Parameters
+    ----------
+    world : Any
+        corpora.Microworld
+    language : str, default "en"
+    n : int, default 600
+        documents
+    split : str, default "test"
+        dev or test
+
+    Returns
+    -------
+    Collection
+    """
     pairs = world.sts(language, split=split, n=n)
     corpus = [(f"d{i:04}", second) for i, (_, second, _) in enumerate(pairs)]
     paraphrased = [i for i, (first, second, gold) in enumerate(pairs) if gold == 5 and first != second]
@@ -235,7 +354,23 @@ def evaluate(
     """Search a collection and score the rankings. Fractions, as papers print them.
 
     `intervals`: measure -> (low, high); `queries`: measure -> query id -> value; `n` and `documents`: how
-    many queries and documents there were."""
+    many queries and documents there were.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    data : Collection|str
+        or the name of a declared one
+    measures : Sequence[str], default MEASURES
+    **options : Any
+        of search: block, index, encode_options, show_progress; k: at least the largest cut-off
+
+    Returns
+    -------
+    dict[str, Any]
+        measure -> mean; and intervals, queries, n, documents
+    """
     data = collection(data) if isinstance(data, str) else data
     largest, count = max(k for _, k in _parse(measures).values()), 0
     def counted():

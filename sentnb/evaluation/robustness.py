@@ -29,7 +29,22 @@ def perturb_all(
     seed: int = 0,
     **settings, # of the perturbation: rate, count ...
 ) -> list[str]: # as many; a text in which nothing can change stays
-    "Each text perturbed for itself: what becomes of it depends on seed, name and text alone."
+    """Each text perturbed for itself: what becomes of it depends on seed, name and text alone.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    name : str
+        one of augmenters.AUGMENTERS
+    seed : int, default 0
+    **settings
+        of the perturbation: rate, count ...
+
+    Returns
+    -------
+    list[str]
+        as many; a text in which nothing can change stays
+    """
     return [perturb(text, name, seed, **settings) for text in texts]
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #d5708e44
@@ -39,7 +54,23 @@ def shifts(
 ) -> np.ndarray: # float64 [n], 0 to 2; exactly 0 where the two rows are equal
     """Cosine distance of each row: the representation shift of Table 1 is its mean.
 
-    ValueError on rows without a direction."""
+    Parameters
+    ----------
+    x : Any
+        [n, d], before
+    y : Any
+        [n, d], after
+
+    Returns
+    -------
+    np.ndarray
+        float64 [n], 0 to 2; exactly 0 where the two rows are equal
+
+    Raises
+    ------
+    ValueError
+        On rows without a direction.
+    """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if x.ndim != 2 or x.shape != y.shape:
         raise ValueError(f"vectors of shape {x.shape} before and {y.shape} after: expected [n, d] twice")
@@ -64,7 +95,23 @@ def _unit_ranks(values: np.ndarray, rows: np.ndarray, block: int = 128) -> np.nd
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #e4472fce
 class Robustness:
-    "An encoder on scored pairs, to be perturbed."
+    """An encoder on scored pairs, to be perturbed.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sentences1 : Sequence[str]
+    sentences2 : Sequence[str]
+        as many
+    gold : Sequence[float]
+        higher is more alike
+    redraws : int, default 1000
+        of the bootstrap
+    level : float, default 0.95
+    seed : int, default 0
+        of the redraws, and the first of the perturbations
+    """
     def __init__(self,
         enc: Any, # anything with encode(list of str) -> [n, d]
         sentences1: Sequence[str],
@@ -124,7 +171,31 @@ def score_interval(self: Robustness) -> tuple[float, float]:
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #62090314
 @dataclass(frozen=True, eq=False)
 class Effect:
-    "What a perturbation does to vectors and to scores, with bounds over pairs."
+    """What a perturbation does to vectors and to scores, with bounds over pairs.
+
+    Parameters
+    ----------
+    name : str
+        of the perturbation
+    settings : dict
+        its arguments
+    sides : str
+        "first" or "both" sentences of a pair were perturbed
+    draws : int
+        of the perturbation, averaged
+    shift : Estimate
+        mean cosine distance of the first sentences, 0 to 2
+    change : Estimate
+        in points: 100 * (correlation after - before)
+    changed : float
+        share of the first sentences that read differently
+    n : int
+        pairs
+    samples : np.ndarray
+        float64 [redraws], of the change
+    pairs : tuple
+        what two effects must share to be compared
+    """
     name: str # of the perturbation
     settings: dict # its arguments
     sides: str # "first" or "both" sentences of a pair were perturbed
@@ -143,7 +214,28 @@ def effect(self: Robustness,
     sides: str = "first", # whose sentences are perturbed, "first" or "both"
     **settings, # of the perturbation: rate, count ...
 ) -> Effect:
-    "Perturb, encode, compare. ValueError on a name or a side that there is not."
+    """Perturb, encode, compare.
+
+    Parameters
+    ----------
+    name : str
+        one of augmenters.AUGMENTERS
+    draws : int, default 1
+        how often the dice are thrown; seeds from the first on
+    sides : str, default "first"
+        whose sentences are perturbed, "first" or "both"
+    **settings
+        of the perturbation: rate, count ...
+
+    Returns
+    -------
+    Effect
+
+    Raises
+    ------
+    ValueError
+        On a name or a side that there is not.
+    """
     if name not in AUGMENTERS: raise ValueError(f"name={name!r}: expected one of {', '.join(AUGMENTERS)}")
     if sides not in ("first", "both"): raise ValueError(f"sides={sides!r}: expected 'first' or 'both'")
     if draws < 1: raise ValueError(f"draws={draws}: expected at least 1")
@@ -167,7 +259,19 @@ def table(self: Robustness,
     names: Iterable[str] = PERTURBATIONS,
     **options, # of `effect`
 ) -> dict[str, Effect]: # name -> its effect
-    "One effect after the other: a column of Table 1."
+    """One effect after the other: a column of Table 1.
+
+    Parameters
+    ----------
+    names : Iterable[str], default PERTURBATIONS
+    **options
+        of `effect`
+
+    Returns
+    -------
+    dict[str, Effect]
+        name -> its effect
+    """
     return {name: self.effect(name, **options) for name in names}
 
 @patch
@@ -176,7 +280,21 @@ def curve(self: Robustness,
     rates: Iterable[float] = (0.1, 0.25, 0.5, 1.0), # shares of the words
     **options, # of `effect`
 ) -> list[Effect]: # one a rate
-    "The same perturbation, weaker and stronger."
+    """The same perturbation, weaker and stronger.
+
+    Parameters
+    ----------
+    name : str
+    rates : Iterable[float], default (0.1, 0.25, 0.5, 1.0)
+        shares of the words
+    **options
+        of `effect`
+
+    Returns
+    -------
+    list[Effect]
+        one a rate
+    """
     return [self.effect(name, rate=rate, **options) for rate in rates]
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #f662c45d
@@ -185,7 +303,25 @@ def difference(
     b: Effect, # on the same pairs, with the same redraws; the encoder may be another
     level: float = 0.95,
 ) -> tuple[float, float]: # bounds of a.change - b.change, in points
-    "Paired bootstrap of the difference of two changes; ValueError where the pairs are others."
+    """Paired bootstrap of the difference of two changes.
+
+    Parameters
+    ----------
+    a : Effect
+    b : Effect
+        on the same pairs, with the same redraws; the encoder may be another
+    level : float, default 0.95
+
+    Returns
+    -------
+    tuple[float, float]
+        bounds of a.change - b.change, in points
+
+    Raises
+    ------
+    ValueError
+        Where the pairs are others.
+    """
     if a.pairs != b.pairs:
         raise ValueError("the two effects are not of the same pairs and redraws: "
                          "their difference is not paired")
@@ -196,7 +332,19 @@ def token_overlap(
     before: Sequence, # tokens of a word, or their numbers
     after: Sequence,
 ) -> float: # 0: none is left; 1: all the same
-    "Jaccard overlap of two bags of tokens."
+    """Jaccard overlap of two bags of tokens.
+
+    Parameters
+    ----------
+    before : Sequence
+        tokens of a word, or their numbers
+    after : Sequence
+
+    Returns
+    -------
+    float
+        0: none is left; 1: all the same
+    """
     a, b = Counter(before), Counter(after)
     return sum((a & b).values())/max(1, sum((a | b).values())) if a or b else 1.
 
@@ -205,7 +353,22 @@ def ink_overlap(
     after: np.ndarray, # uint8 [h, another w]: both begin at the left
     dark: int = 128, # ink is below
 ) -> float: # 0: no pixel of ink is left; 1: all the same
-    "Jaccard overlap of the ink of two strips."
+    """Jaccard overlap of the ink of two strips.
+
+    Parameters
+    ----------
+    before : np.ndarray
+        uint8 [h, w], 255 = paper
+    after : np.ndarray
+        uint8 [h, another w]: both begin at the left
+    dark : int, default 128
+        ink is below
+
+    Returns
+    -------
+    float
+        0: no pixel of ink is left; 1: all the same
+    """
     if before.shape[0] != after.shape[0]:
         raise ValueError(f"strips of {before.shape[0]} and {after.shape[0]} rows: expected the same height")
     width = max(before.shape[1], after.shape[1])

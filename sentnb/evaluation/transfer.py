@@ -25,7 +25,17 @@ from ..results import wilson
 # %% ../../nbs/api/3_evaluation/03_transfer.ipynb #d2a14852
 @dataclass(frozen=True)
 class Task:
-    "A task of SentEval: where its rows come from."
+    """A task of SentEval: where its rows come from.
+
+    Parameters
+    ----------
+    dataset : str
+        of corpora
+    splits : dict[str, tuple[str, ...]]
+        train, test, dev -> splits of the data set
+    note : str
+    columns : tuple[str, ...], default ("text",)
+    """
     dataset: str # of corpora
     splits: dict[str, tuple[str, ...]] # train, test, dev -> splits of the data set
     note: str
@@ -34,7 +44,23 @@ class Task:
 def get_protocol(
     data: Iterable[str], # the parts that there are: train, test, dev
 ) -> str: # "nested", "folds" or "split"
-    "How a task with these parts is measured; ValueError where they are none that a task can have."
+    """How a task with these parts is measured.
+
+    Parameters
+    ----------
+    data : Iterable[str]
+        the parts that there are: train, test, dev
+
+    Returns
+    -------
+    str
+        "nested", "folds" or "split"
+
+    Raises
+    ------
+    ValueError
+        Where they are none that a task can have.
+    """
     kinds = {("train",): "nested", ("test", "train"): "folds", ("dev", "test", "train"): "split"}
     parts = tuple(sorted(data))
     if parts not in kinds:
@@ -69,7 +95,29 @@ def sample_rows(
     name: str, # of the task: it decides what is drawn
     min_per_label: int = 0, # of each label, where there are so many: folds need some of a rare one
 ) -> list[tuple]: # in their order; more than n where labels are rare
-    "So many rows of a task, the same ones at each call; ValueError for less than one."
+    """So many rows of a task, the same ones at each call.
+
+    Parameters
+    ----------
+    rows : Sequence[tuple]
+        whose last value is the label
+    n : int|None
+        how many; None: all
+    name : str
+        of the task: it decides what is drawn
+    min_per_label : int, default 0
+        of each label, where there are so many: folds need some of a rare one
+
+    Returns
+    -------
+    list[tuple]
+        in their order; more than n where labels are rare
+
+    Raises
+    ------
+    ValueError
+        For less than one.
+    """
     if n is None or n >= len(rows): return list(rows)
     if n < 1: raise ValueError(f"{n} rows: expected at least 1, or None for all")
     order = np.random.default_rng(derive_seed(0, "transfer", name)).permutation(len(rows)).tolist()
@@ -85,7 +133,20 @@ def task_data(
     name: str, # one of TASKS
     max_train: int|None = None, # so many of the training rows, those that `evaluate` draws; None: all
 ) -> dict[str, list[tuple]]: # train, and test and dev where there are such -> rows
-    "The rows of a task of SentEval, (text, label) or (text, text, label); ValueError lists the tasks."
+    """The rows of a task of SentEval, (text, label) or (text, text, label); ValueError lists the tasks.
+
+    Parameters
+    ----------
+    name : str
+        one of TASKS
+    max_train : int|None, default None
+        so many of the training rows, those that `evaluate` draws; None: all
+
+    Returns
+    -------
+    dict[str, list[tuple]]
+        train, and test and dev where there are such -> rows
+    """
     if name not in TASKS:
         raise ValueError(f"no task {name!r}; expected one of {', '.join(TASKS)}, or your own data")
     task = TASKS[name]
@@ -102,7 +163,23 @@ def microworld_data(
     language: str = "en",
     n: int = 1000, # training rows; half as many for dev and test
 ) -> dict[str, list[tuple[str, str]]]: # train, dev, test -> (sentence, label)
-    "What a sentence of the microworld says, as a task: no scene stands in two parts."
+    """What a sentence of the microworld says, as a task: no scene stands in two parts.
+
+    Parameters
+    ----------
+    world : Any
+        corpora.Microworld
+    label : str, default "verb"
+        agent, number, verb, place or time
+    language : str, default "en"
+    n : int, default 1000
+        training rows; half as many for dev and test
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        train, dev, test -> (sentence, label)
+    """
     sizes = dict(train=n, dev=n//2, test=n//2)
     parts = {part: world.probe(language, size, part) for part, size in sizes.items()}
     known = sorted(parts["train"][0][1]) if parts["train"] else []
@@ -115,7 +192,22 @@ def f1(
     guess: Sequence, # as many
     positive: Any = 1, # the class that counts
 ) -> float: # 0 to 1; 0 where the class is neither there nor guessed
-    "The harmonic mean of precision and recall of one class."
+    """The harmonic mean of precision and recall of one class.
+
+    Parameters
+    ----------
+    gold : Sequence
+        labels
+    guess : Sequence
+        as many
+    positive : Any, default 1
+        the class that counts
+
+    Returns
+    -------
+    float
+        0 to 1; 0 where the class is neither there nor guessed
+    """
     both = sum(g == positive == h for g, h in zip(gold, guess, strict=True))
     either = sum(g == positive for g in gold) + sum(h == positive for h in guess)
     return 2*both/either if either else 0.
@@ -185,8 +277,31 @@ def evaluate(
 ) -> dict[str, Any]: # accuracy, low, high, dev, majority (fractions), n, n_train, classes, protocol, c
     """One task: each distinct sentence is encoded once, and a linear classifier reads the frozen vectors.
 
-    Where the labels of pairs are 0 and 1 there is an f1 as well. SST2 has 67,349 training rows: `max_train`
-    draws fewer."""
+    Where the labels of pairs are 0 and 1 there is an f1 as well. SST2 has 67,349 training rows:
+    `max_train` draws fewer.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    name : str
+        one of TASKS; the name of your own data
+    data : dict[str, list[tuple]]|None, default None
+        your own: train; train and test; or all three; see task_data
+    probe : LinearProbe, default LinearProbe()
+        the classifier
+    max_train : int|None, default None
+        so many of the training rows, the same for all encoders; None: all
+    encode_options : dict|None, default None
+        passed to encode, e.g. dict(normalize=False)
+    items : bool, default False
+        `right` as well, bool [n]: of each row that is tested whether it was told
+
+    Returns
+    -------
+    dict[str, Any]
+        accuracy, low, high, dev, majority (fractions), n, n_train, classes, protocol, c
+    """
     data = _read(name, data, max_train)
     return _score(data, *_encode(enc, [data], encode_options), probe, items)
 
@@ -198,7 +313,22 @@ def relatedness(
     data: dict[str, list[tuple[str, str, float]]], # train, dev, test -> (text, text, score)
     encode_options: dict|None = None, # passed to encode
 ) -> dict[str, Any]: # pearson (test), dev, penalty; guess and gold, float64 [n]
-    "SentEval's SICK-R: the scores of pairs, learned from frozen vectors by a ridge regression."
+    """SentEval's SICK-R: the scores of pairs, learned from frozen vectors by a ridge regression.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    data : dict[str, list[tuple[str, str, float]]]
+        train, dev, test -> (text, text, score)
+    encode_options : dict|None, default None
+        passed to encode
+
+    Returns
+    -------
+    dict[str, Any]
+        pearson (test), dev, penalty; guess and gold, float64 [n]
+    """
     if set(data) != {"train", "dev", "test"}:
         raise ValueError(f"data has {', '.join(data) or 'nothing'}: expected train, dev and test")
     for part, rows in data.items(): _check_rows(f"relatedness, {part}", dict(train=list(rows)))
@@ -227,7 +357,27 @@ def evaluate_all(
     encode_options: dict|None = None, # passed to encode
     probe: LinearProbe = LinearProbe(), # the classifier
 ) -> dict[str, dict[str, Any]]: # task -> as in evaluate
-    "Several tasks; a sentence that stands in more than one is encoded once."
+    """Several tasks; a sentence that stands in more than one is encoded once.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    names : Iterable[str], default tuple(TASKS)
+    max_train : int|None, default None
+        as in evaluate
+    show_progress : bool|None, default None
+        as in core.progress
+    encode_options : dict|None, default None
+        passed to encode
+    probe : LinearProbe, default LinearProbe()
+        the classifier
+
+    Returns
+    -------
+    dict[str, dict[str, Any]]
+        task -> as in evaluate
+    """
     tasks = {name: _read(name, None, max_train) for name in names}
     vectors, row_of = _encode(enc, tasks.values(), encode_options)
     with progress(show_progress, iterable=tasks.items(), desc="transfer", unit="task") as bar:
@@ -237,7 +387,20 @@ def average(
     results: dict[str, dict[str, Any]], # of evaluate_all
     names: Iterable[str] = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"), # SimCSE's seven
 ) -> float: # a fraction
-    "The mean accuracy that papers print as `Avg.`; ValueError names a task that is missing."
+    """The mean accuracy that papers print as `Avg.`; ValueError names a task that is missing.
+
+    Parameters
+    ----------
+    results : dict[str, dict[str, Any]]
+        of evaluate_all
+    names : Iterable[str], default ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
+        SimCSE's seven
+
+    Returns
+    -------
+    float
+        a fraction
+    """
     names = list(names)
     if missing := [name for name in names if name not in results]:
         raise ValueError(f"no result for {', '.join(missing)}")

@@ -27,7 +27,22 @@ def settings_of(
     profile: str, # one of PROFILES
     overrides: Mapping[str, Any]|None=None, # settings to replace
 ) -> dict[str, Any]: # setting -> value
-    "One column of an experiment's table; ValueError names a setting that is replaced and is not there."
+    """One column of an experiment's table; ValueError names a setting that is replaced and is not there.
+
+    Parameters
+    ----------
+    table : Mapping[str, tuple]
+        setting -> (demo, small, paper)
+    profile : str
+        one of PROFILES
+    overrides : Mapping[str, Any]|None, default None
+        settings to replace
+
+    Returns
+    -------
+    dict[str, Any]
+        setting -> value
+    """
     settings = settings_for(profile, dict(table))
     if unknown := ", ".join(sorted(set(overrides or {}) - set(settings))):
         raise ValueError(f"overrides: no setting {unknown}; there are {', '.join(settings)}")
@@ -35,7 +50,31 @@ def settings_of(
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #7259ef08
 class Study:
-    "One run of an experiment: `settings, run, store, seeds, device = Study(...)`."
+    """One run of an experiment: `settings, run, store, seeds, device = Study(...)`.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    table : Mapping[str, tuple]
+        setting -> (demo, small, paper)
+    profile : str, default "demo"
+        one of PROFILES
+    seed : int, default 0
+        the first
+    seeds : int|None, default None
+        how many; None: as the row `seeds` says, or one
+    resume : bool|None, default None
+        go on from what an earlier run left; None: not at demo, else yes
+    overrides : Mapping[str, Any]|None, default None
+        settings to replace
+    minutes : float|None, default None
+        begin nothing after so long; None: to the end
+    show_progress : bool, default True
+        bars
+    deterministic : bool, default True
+        ask torch for deterministic algorithms, which have a price
+    """
     whose: Mapping[str, str] = {} # setting -> whose its number at paper is, see `cite`
 
     def __init__(self,
@@ -90,13 +129,25 @@ def _prepare(seed: int, settings: Mapping[str, Any], deterministic: bool) -> Non
 # %% ../../nbs/api/5_experiments/01_study.ipynb #0b7f70dc
 @patch(as_prop=True)
 def device(self: Study) -> str: # "cuda" or "cpu"
-    "What torch computes on."
+    """What torch computes on.
+
+    Returns
+    -------
+    str
+        "cuda" or "cpu"
+    """
     import torch
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 @patch(as_prop=True)
 def store(self: Study) -> Path: # created
-    "The folder of branches and kept values; where nothing is resumed it is of this run alone."
+    """The folder of branches and kept values; where nothing is resumed it is of this run alone.
+
+    Returns
+    -------
+    Path
+        created
+    """
     return cache_dir(self.notebook, self._folder)
 
 @patch
@@ -114,7 +165,13 @@ def table(self: Study) -> pd.DataFrame:
 def cite(self: Study,
     sources: Mapping[str, Iterable[str]], # "the paper, sec. 4" -> settings
 ) -> None:
-    "Say whose the numbers at `paper` are; ValueError names a setting that comes twice, or is no row."
+    """Say whose the numbers at `paper` are; ValueError names a setting that comes twice, or is no row.
+
+    Parameters
+    ----------
+    sources : Mapping[str, Iterable[str]]
+        "the paper, sec. 4" -> settings
+    """
     named = [(name, source) for source, names in sources.items() for name in names]
     wrong = [name for i, (name, _) in enumerate(named)
              if name not in self._table or name in dict(named[:i])]
@@ -140,7 +197,19 @@ def warmup(self: Study,
     stage: str, # "visual"
     steps: int,
 ) -> int: # at least 1
-    "Steps of warm-up: the share that the row `warmup` has for all stages, or for each by name."
+    """Steps of warm-up: the share that the row `warmup` has for all stages, or for each by name.
+
+    Parameters
+    ----------
+    stage : str
+        "visual"
+    steps : int
+
+    Returns
+    -------
+    int
+        at least 1
+    """
     share = self.settings["warmup"]
     return max(1, round((share[stage] if isinstance(share, Mapping) else share)*steps))
 
@@ -158,14 +227,26 @@ def options(self: Study,
 def record(self: Study,
     **settings, # JSON values
 ) -> None:
-    "Settings of the run that are no rows of the table."
+    """Settings of the run that are no rows of the table.
+
+    Parameters
+    ----------
+    **settings
+        JSON values
+    """
     self.run.settings |= json.loads(json.dumps(settings))
 
 @patch
 def drawn(self: Study,
     *encoders, # or renderers; what reads tokens is passed over
 ) -> None:
-    "Record the fonts that draw for these encoders, and the versions of the libraries that do it."
+    """Record the fonts that draw for these encoders, and the versions of the libraries that do it.
+
+    Parameters
+    ----------
+    *encoders
+        or renderers; what reads tokens is passed over
+    """
     from sentnb import renderer
     for encoder in encoders:
         draws = getattr(encoder, "renderer", encoder)
@@ -176,7 +257,13 @@ def drawn(self: Study,
 def note_branches(self: Study,
     named: Mapping[str, Any], # what each is called -> a training.Branch
 ) -> None:
-    "Note its key, seconds and commits (with those of what it grew from), and how many texts were cut."
+    """Note its key, seconds and commits (with those of what it grew from), and how many texts were cut.
+
+    Parameters
+    ----------
+    named : Mapping[str, Any]
+        what each is called -> a training.Branch
+    """
     def told(branch):
         cut = sum(sum(row.get("cut", {}).values()) for row in branch.history)
         known = dict(key=branch.key, seconds=round(branch.seconds, 1), commits=list(branch.commits))
@@ -208,7 +295,24 @@ def kept(self: Study,
     compute: Callable[[], Any], # called where it is not there yet
     together: bool=False, # of several processes all compute, because it trains; else the first, for all
 ) -> Any: # arrays within it as float64, int64 or bool; a value that is itself an array as it was
-    "A value that is computed once, and kept in the store, whence every process has it."
+    """A value that is computed once, and kept in the store, whence every process has it.
+
+    Parameters
+    ----------
+    name : str
+        what it is, as a file may be called
+    key : Any
+        all that decides the value: the key of a branch, or a list of JSON values
+    compute : Callable[[], Any]
+        called where it is not there yet
+    together : bool, default False
+        of several processes all compute, because it trains; else the first, for all
+
+    Returns
+    -------
+    Any
+        arrays within it as float64, int64 or bool; a value that is itself an array as it was
+    """
     path = self.store/"kept"/f"{name}-{fingerprint(key)}.json"
     array = path.with_suffix(".npy")
     def write(value):

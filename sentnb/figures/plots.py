@@ -37,7 +37,25 @@ def line_with_band(
     color: Any=None,
     **line, # of Axes.plot
 ) -> Line2D:
-    "Draw means as a line and their intervals as a band; without intervals there is only the line."
+    """Draw means as a line and their intervals as a band; without intervals there is only the line.
+
+    Parameters
+    ----------
+    ax : Axes
+    x : Sequence[float]
+    mean : Sequence[float]
+    low : Sequence[float|None]|None, default None
+        interval; None or NaN where there is none: no band is drawn there
+    high : Sequence[float|None]|None, default None
+    label : str|None, default None
+    color : Any, default None
+    **line
+        of Axes.plot
+
+    Returns
+    -------
+    Line2D
+    """
     if (low is None) != (high is None):
         raise ValueError("a band has two sides: give low and high, or neither")
     x, mean = (np.asarray(values, dtype=float) for values in (x, mean))
@@ -56,7 +74,22 @@ def reference_lines(
     label: str="paper", # one entry of the legend for all of them; "" for none
     colors: Mapping[str, Any]|None=None, # name -> colour, for names that are no language
 ) -> list[Line2D]:
-    "Published values, dashed."
+    """Published values, dashed.
+
+    Parameters
+    ----------
+    ax : Axes
+    values : Mapping[str, float|tuple[Sequence, Sequence]]
+        name, or language -> a level, or (x, y)
+    label : str, default "paper"
+        one entry of the legend for all of them; "" for none
+    colors : Mapping[str, Any]|None, default None
+        name -> colour, for names that are no language
+
+    Returns
+    -------
+    list[Line2D]
+    """
     drawn = []
     for name, value in values.items():
         color = (colors or {}).get(name, LANGUAGE_COLOURS.get(name, "#555555"))
@@ -75,6 +108,21 @@ def spread(
     """The positions closest to `wanted` (least squares) that keep `gap`: isotonic regression.
 
     Neighbours that clash are pooled, and moved as one.
+
+    Parameters
+    ----------
+    wanted : Sequence[float]
+        positions
+    gap : float
+        least distance between two of them
+    low : float, default -np.inf
+        where they may lie, if they fit
+    high : float, default np.inf
+
+    Returns
+    -------
+    np.ndarray
+        in the order of `wanted`
     """
     wanted = np.asarray(wanted, dtype=float)
     order = np.argsort(wanted, kind="stable")
@@ -97,7 +145,20 @@ def direct_labels(
     labels: Mapping[str, Line2D], # text -> its line
     fontsize: float=8,
 ) -> list[plt.Annotation]:
-    "Write each name at the right end of its line, in its colour, without overlaps; call it last."
+    """Write each name at the right end of its line, in its colour, without overlaps; call it last.
+
+    Parameters
+    ----------
+    ax : Axes
+        complete: limits and layout must not change afterwards
+    labels : Mapping[str, Line2D]
+        text -> its line
+    fontsize : float, default 8
+
+    Returns
+    -------
+    list[plt.Annotation]
+    """
     figure = ax.figure
     figure.draw_without_rendering()
     height = ax.get_window_extent().height*72/figure.dpi  # in points, as font sizes are
@@ -127,7 +188,14 @@ def log_ticks(
     ax: Axes,
     ticks: Mapping[float, str]|Sequence[float], # the only ones: x -> its name, or x as it is
 ) -> None:
-    "A logarithmic x axis with these ticks."
+    """A logarithmic x axis with these ticks.
+
+    Parameters
+    ----------
+    ax : Axes
+    ticks : Mapping[float, str]|Sequence[float]
+        the only ones: x -> its name, or x as it is
+    """
     names = ticks if isinstance(ticks, Mapping) else {x: f"{x:,g}" for x in ticks}
     ax.set_xscale("log")
     ax.set_xticks(list(names), list(names.values()))
@@ -141,7 +209,26 @@ def curves(
     styles: Mapping[str, dict]|None=None, # name -> further options of Axes.plot
     **line, # of Axes.plot, for all
 ) -> dict[str, Line2D]:
-    "Draw lines with the bands of their intervals."
+    """Draw lines with the bands of their intervals.
+
+    Parameters
+    ----------
+    ax : Axes
+    lines : Mapping[str, Mapping[float, Any]]
+        name -> x -> a number, or a number and its bounds
+    colours : Mapping[str, str]|None, default None
+        name -> what `colour_of` takes; None: the name itself
+    markers : Mapping[str, str]|str, default "o"
+        name -> marker, or one for all
+    styles : Mapping[str, dict]|None, default None
+        name -> further options of Axes.plot
+    **line
+        of Axes.plot, for all
+
+    Returns
+    -------
+    dict[str, Line2D]
+    """
     drawn = {}
     for name, points in lines.items():
         value, low, high = np.array([_bounded(point) for point in points.values()], dtype=float).T
@@ -163,7 +250,21 @@ def points_of(
     rows: Mapping[str, str|Sequence[str]], # what is shown -> its row, or its rows (before, after)
     column: str,
 ) -> dict[str, list]: # what is shown -> its points; None where there is none
-    "The points of one column, by the names that a figure shows."
+    """The points of one column, by the names that a figure shows.
+
+    Parameters
+    ----------
+    points : Mapping[tuple[str, str], Any]
+        of Run.points or results.published_points: (row, column) -> point
+    rows : Mapping[str, str|Sequence[str]]
+        what is shown -> its row, or its rows (before, after)
+    column : str
+
+    Returns
+    -------
+    dict[str, list]
+        what is shown -> its points; None where there is none
+    """
     named = {name: [of] if isinstance(of, str) else of for name, of in rows.items()}
     return {name: [points.get((row, column)) for row in of] for name, of in named.items()}
 
@@ -180,7 +281,19 @@ def before_after(
     marker: str="o",
     gap: float=0.15, # of the two intervals from the line
 ) -> None:
-    "What each row had before and has after, with its intervals as bars."
+    """What each row had before and has after, with its intervals as bars.
+
+    Parameters
+    ----------
+    ax : Axes
+    rows : Mapping[str, Sequence]
+        from above: name -> points before and after, or one point
+    colours : Mapping[str, str]|str|None, default None
+        name -> what `colour_of` takes, or one for all
+    marker : str, default "o"
+    gap : float, default 0.15
+        of the two intervals from the line
+    """
     for y, (name, given) in zip(range(len(rows) - 1, -1, -1), rows.items()):
         colour = _colour(colours, name)
         there = [(place, *_bounded(point)) for place, point in enumerate(given) if point is not None]
@@ -205,7 +318,34 @@ def paper_beside(
     paper: Mapping[str, Any]|None=None, # options for the paper's alone
     **options, # of `draw`
 ) -> tuple[Figure, list[Axes]]: # ours and the paper's of the first panel, of the second ...
-    "Two drawings for each panel: ours, and the paper's numbers."
+    """Two drawings for each panel: ours, and the paper's numbers.
+
+    Parameters
+    ----------
+    draw : Callable
+        `before_after`, `by_category`, `curves`: takes an axes, what to draw, and `options`
+    panels : Mapping[str, Sequence]
+        title -> what is drawn of ours and of the paper's
+    axes : Sequence[Axes]|None, default None
+        two for each panel; None: a figure of their own
+    below : bool, default False
+        the paper's under ours, and not at the right of it
+    share : bool, default True
+        the axis of the names: y beside each other, x below each other
+    widths : Sequence[float]|None, default None
+        of the axes, one for each
+    figsize : tuple[float, float]|None, default None
+        inches
+    paper : Mapping[str, Any]|None, default None
+        options for the paper's alone
+    **options
+        of `draw`
+
+    Returns
+    -------
+    tuple[Figure, list[Axes]]
+        ours and the paper's of the first panel, of the second ...
+    """
     n = len(panels)
     if axes is None:
         grid = dict(ncols=2*n, sharey=share)
@@ -230,7 +370,24 @@ def by_category(
     joined: bool=False, # thin lines from category to category
     size: float=5, # of the markers
 ) -> None:
-    "Points with their intervals, grouped by category."
+    """Points with their intervals, grouped by category.
+
+    Parameters
+    ----------
+    ax : Axes
+    series : Mapping[str, Mapping[str, Any]]
+        name -> category -> point
+    categories : Sequence[str]
+        on the x axis, from left to right
+    looks : Mapping[str, tuple[str, str]]|None, default None
+        name -> marker and colour; None: LOOKS in their order
+    dodge : float, default 0.12
+        from one series to the next
+    joined : bool, default False
+        thin lines from category to category
+    size : float, default 5
+        of the markers
+    """
     looks = looks or {name: LOOKS[i % len(LOOKS)] for i, name in enumerate(series)}
     for i, (name, points) in enumerate(series.items()):
         marker, colour = looks[name][0], colour_of(looks[name][1])
@@ -252,7 +409,26 @@ def boxes(
     gap: float=0.12, # between two boxes
     fontsize: float=7.5,
 ) -> float: # where the last box ends
-    "A row of boxes with text, from 0 to the right, 1 high."
+    """A row of boxes with text, from 0 to the right, 1 high.
+
+    Parameters
+    ----------
+    ax : Axes
+    labels : Sequence[str]
+        what stands in the boxes
+    new : Sequence[bool]
+        as many: what was not there before
+    widths : Sequence[float]|None, default None
+        None: as long as the labels
+    gap : float, default 0.12
+        between two boxes
+    fontsize : float, default 7.5
+
+    Returns
+    -------
+    float
+        where the last box ends
+    """
     if len(new) != len(labels): raise ValueError(f"{len(labels)} labels, and {len(new)} marks of what is new")
     widths = [0.7*len(label) + 0.5 for label in labels] if widths is None else widths
     edge = 0.
@@ -277,7 +453,18 @@ def patch_boxes(
     changed: Sequence[bool], # one a patch
     patch: int=16, # pixels
 ) -> None:
-    "A strip with a frame around each patch."
+    """A strip with a frame around each patch.
+
+    Parameters
+    ----------
+    ax : Axes
+    strip : np.ndarray
+        uint8 [h, w], w a multiple of `patch`
+    changed : Sequence[bool]
+        one a patch
+    patch : int, default 16
+        pixels
+    """
     height, width = strip.shape
     ax.imshow(strip, cmap="gray", vmin=0, vmax=255, interpolation="none")
     for i, new in enumerate(changed):
@@ -295,7 +482,18 @@ def language_scatter(
     size: float=9,
     legend: bool=True,
 ) -> None:
-    "Points in the colour and marker of their language, on axes without numbers (a projection has no unit)."
+    """Points in the colour and marker of their language, on axes without numbers (a projection has no unit).
+
+    Parameters
+    ----------
+    ax : Axes
+    xy : np.ndarray
+        [n, 2]
+    languages : Sequence[str]
+        n codes of LANGUAGES
+    size : float, default 9
+    legend : bool, default True
+    """
     xy, languages = np.asarray(xy, dtype=float), np.asarray(languages)
     if xy.shape != (len(languages), 2):
         raise ValueError(f"xy has shape {xy.shape}: expected ({len(languages)}, 2), "

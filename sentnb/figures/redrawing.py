@@ -33,7 +33,26 @@ def read_points(
     keep: Mapping[str, Any]|None=None, # column -> the one value, or the values in their order, that are shown
     value: str="value", # the column of the numbers
 ) -> dict[str, dict[Any, tuple|float]]: # series -> place -> a number, or a number and its bounds
-    "What `save` wrote, as `curves` and `by_category` take it. ValueError says what the file has."
+    """What `save` wrote, as `curves` and `by_category` take it. ValueError says what the file has.
+
+    Parameters
+    ----------
+    path : str|Path
+        of the csv
+    series : str
+        the column whose names become lines, or rows
+    along : str
+        the column of the places along them
+    keep : Mapping[str, Any]|None, default None
+        column -> the one value, or the values in their order, that are shown
+    value : str, default "value"
+        the column of the numbers
+
+    Returns
+    -------
+    dict[str, dict[Any, tuple|float]]
+        series -> place -> a number, or a number and its bounds
+    """
     frame, keep = pd.read_csv(path), keep or {}
     if missing := [name for name in (series, along, value, *keep) if name not in frame]:
         raise ValueError(f"{Path(path).name} has no column {missing[0]!r}; it has {', '.join(frame)}")
@@ -80,7 +99,34 @@ def redraw(
 ) -> Axes:
     """Draw a saved figure's numbers again, as one panel with the project's colours.
 
-    >>> ax = redraw(run/"leapfrog.csv", "column", "row", keep=dict(column=["en", "de"]))"""
+    >>> ax = redraw(run/"leapfrog.csv", "column", "row", keep=dict(column=["en", "de"]))
+
+    Parameters
+    ----------
+    path : str|Path
+        of the csv beside the figure
+    series : str
+    along : str
+        its columns, as in `read_points`
+    kind : str, default "curves"
+        one of KINDS
+    keep : Mapping[str, Any]|None, default None
+        column -> the one value, or the values in their order, that are shown
+    names : Mapping[Any, str]|None, default None
+        what the csv calls it -> what shall stand in the figure
+    value : str, default "value"
+        the column of the numbers
+    ax : Axes|None, default None
+        None: a figure of its own
+    figsize : tuple[float, float]|None, default None
+        of it, in inches
+    **options : Any
+        of figures.curves, .by_category, .before_after
+
+    Returns
+    -------
+    Axes
+    """
     if kind not in KINDS: raise ValueError(f"kind={kind!r}: expected one of {', '.join(KINDS)}")
     points, names = read_points(path, series, along, keep, value), names or {}
     if ax is None: ax = plt.subplots(figsize=figsize)[1]

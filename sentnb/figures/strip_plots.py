@@ -67,7 +67,26 @@ def strip_figure(
     patch: int|None=None, # mark patch borders at this many pixels, e.g. 16
     shades: Sequence[np.ndarray]|None=None, # for each strip, how blue the paper of each patch is, 0 to 1
 ) -> Figure: # at 120 dpi
-    "Rendered texts below each other, with captions, pixel for pixel."
+    """Rendered texts below each other, with captions, pixel for pixel.
+
+    Parameters
+    ----------
+    strips : Sequence[np.ndarray]
+        uint8, each [H, W]; 255 = paper, 0 = ink; widths may differ
+    captions : Sequence[str]|None, default None
+        one above each strip
+    scale : int, default 2
+        pixels of the figure for each pixel of a strip
+    patch : int|None, default None
+        mark patch borders at this many pixels, e.g. 16
+    shades : Sequence[np.ndarray]|None, default None
+        for each strip, how blue the paper of each patch is, 0 to 1
+
+    Returns
+    -------
+    Figure
+        at 120 dpi
+    """
     strips = [np.asarray(strip) for strip in strips]
     captions = [""]*len(strips) if captions is None else list(captions)
     shades = [np.zeros(1) for _ in strips] if shades is None else [np.asarray(x, dtype=float) for x in shades]

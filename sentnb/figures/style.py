@@ -28,7 +28,13 @@ STYLE = {
 def use_style(
     changes: Mapping[str, Any]|None=None, # of rcParams, on top: the size and font of your journal
 ) -> None:
-    "matplotlib's defaults with the look of this project on top, whatever a matplotlibrc says."
+    """matplotlib's defaults with the look of this project on top, whatever a matplotlibrc says.
+
+    Parameters
+    ----------
+    changes : Mapping[str, Any]|None, default None
+        of rcParams, on top: the size and font of your journal
+    """
     mpl.rcdefaults()
     mpl.rcParams.update(STYLE, **{"axes.prop_cycle": mpl.cycler(color=FAMILY_COLOURS.values())})
     mpl.rcParams.update(changes or {})
@@ -67,7 +73,22 @@ PAPER_STYLE = dict(linestyle=(0, (4, 2)), linewidth=1.1, alpha=0.75, marker=None
 def colour_of(
     name: str, # a language, a family, one of COLOURS, or a colour as matplotlib has them
 ) -> str:
-    "The colour of what is drawn; ValueError on a name that has none."
+    """The colour of what is drawn.
+
+    Parameters
+    ----------
+    name : str
+        a language, a family, one of COLOURS, or a colour as matplotlib has them
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        On a name that has none.
+    """
     for colours in (LANGUAGE_COLOURS, MORE_LANGUAGE_COLOURS, FAMILY_COLOURS, COLOURS):
         if name in colours: return colours[name]
     if mpl.colors.is_color_like(name): return name
@@ -104,7 +125,23 @@ def save(
     name: str, # "growth": letters, digits, - and _
     data: pd.DataFrame|Mapping[str, pd.DataFrame]|None=None, # what is plotted; None: it plots no number
 ) -> list[Path]: # the files: svg, png, pdf and the csv
-    "Write name.svg, .png, .pdf and name.csv (or name.KEY.csv); an error leaves the old files."
+    """Write name.svg, .png, .pdf and name.csv (or name.KEY.csv); an error leaves the old files.
+
+    Parameters
+    ----------
+    figure : Figure
+    folder : str|Path
+        created
+    name : str
+        "growth": letters, digits, - and _
+    data : pd.DataFrame|Mapping[str, pd.DataFrame]|None, default None
+        what is plotted; None: it plots no number
+
+    Returns
+    -------
+    list[Path]
+        the files: svg, png, pdf and the csv
+    """
     tables = {} if data is None else {"": data} if isinstance(data, pd.DataFrame) else dict(data)
     for text in (name, *tables):
         if not re.fullmatch(r"[\w-]*", text) or not name:
@@ -124,7 +161,20 @@ def plotted(
     points: Mapping[tuple, Any], # names -> a number, or a number and its bounds
     names: Sequence[str], # what the names are, e.g. ["model", "language"]
 ) -> pd.DataFrame: # the names, value, and low and high where there are bounds
-    "The plotted points as a table, in their order."
+    """The plotted points as a table, in their order.
+
+    Parameters
+    ----------
+    points : Mapping[tuple, Any]
+        names -> a number, or a number and its bounds
+    names : Sequence[str]
+        what the names are, e.g. ["model", "language"]
+
+    Returns
+    -------
+    pd.DataFrame
+        the names, value, and low and high where there are bounds
+    """
     rows = [(*key, *np.atleast_1d(np.array(point, dtype=float))) for key, point in points.items()]
     if wrong := [key for key in points if len(key) != len(names)]:
         raise ValueError(f"{wrong[0]!r} has {len(wrong[0])} names; expected {', '.join(names)}")

@@ -22,7 +22,16 @@ def check_floats(
     x: Any,
     expected: str="a tensor of floats", # for the message
 ) -> None:
-    "TypeError unless it is a tensor of floats."
+    """TypeError unless it is a tensor of floats.
+
+    Parameters
+    ----------
+    name : str
+        of the argument
+    x : Any
+    expected : str, default "a tensor of floats"
+        for the message
+    """
     if isinstance(x, Tensor) and x.is_floating_point(): return
     given = x.dtype if isinstance(x, Tensor) else type(x).__name__
     raise TypeError(f"{name} is {given}: expected {expected}")
@@ -30,7 +39,23 @@ def check_floats(
 def validated_floats(
     *names: str, # of the arguments that are tensors of floats
 ) -> Callable[[Callable], Callable]: # a decorator
-    "The loss gets these arguments in float32 at least, outside autocast; TypeError for what is no float."
+    """The loss gets these arguments in float32 at least, outside autocast.
+
+    Parameters
+    ----------
+    *names : str
+        of the arguments that are tensors of floats
+
+    Returns
+    -------
+    Callable[[Callable], Callable]
+        a decorator
+
+    Raises
+    ------
+    TypeError
+        For what is no float.
+    """
     def decorate(loss):
         signature = inspect.signature(loss)
         @functools.wraps(loss)
@@ -67,7 +92,17 @@ def check_row_count(
     x: Tensor, # [n, d]
     at_least: int=1, # rows
 ) -> None:
-    "ValueError on a batch of too few rows."
+    """ValueError on a batch of too few rows.
+
+    Parameters
+    ----------
+    name : str
+        of the argument
+    x : Tensor
+        [n, d]
+    at_least : int, default 1
+        rows
+    """
     if not len(x) and at_least: raise ValueError(f"an empty batch: {name} has no rows")
     if len(x) < at_least: raise ValueError(f"{name} has {len(x)} rows: expected at least {at_least}")
 
@@ -84,7 +119,18 @@ def defer_finite_checks() -> Iterator[None]:
 def is_finite(
     values: Tensor, # any shape
 ) -> bool: # True as well where somebody looks later
-    "Whether all of them are; this waits for the device."
+    """Whether all of them are; this waits for the device.
+
+    Parameters
+    ----------
+    values : Tensor
+        any shape
+
+    Returns
+    -------
+    bool
+        True as well where somebody looks later
+    """
     return _later.get() or bool(values.isfinite().all())
 
 def _check_finite(loss: Tensor, given: dict[str, Tensor]) -> None:
@@ -106,12 +152,29 @@ def validated_vectors(
 ) -> Callable[[Callable], Callable]: # a decorator for a function of vectors [n, d] that gives a scalar
     """The door of a loss: TypeError, ValueError and FloatingPointError are raised here, once for all.
 
-    The loss gets its vectors in one dtype, float32 at least, outside autocast. Whether its value is finite is
-    looked at once a call, which waits for the device (but see `defer_finite_checks`); the error names the argument
-    and row that is not.
+    The loss gets its vectors in one dtype, float32 at least, outside autocast. Whether its value is
+    finite is looked at once a call, which waits for the device (but see `defer_finite_checks`); the error
+    names the argument and row that is not.
 
     >>> @validated_vectors("a", "b", at_least=2, temperature=positive(0.05))
-    ... def loss(a, b, temperature=0.05): ..."""
+    ... def loss(a, b, temperature=0.05): ...
+
+    Parameters
+    ----------
+    *paired : str
+        arguments whose rows belong to each other
+    others : tuple[str, ...], default ()
+        arguments of the same width, with any number of rows
+    at_least : int, default 1
+        rows of those that are paired
+    **rules : Rule
+        of further arguments, as for `core.checked`
+
+    Returns
+    -------
+    Callable[[Callable], Callable]
+        a decorator for a function of vectors [n, d] that gives a scalar
+    """
     def decorate(loss):
         signature = inspect.signature(loss)
         may_lack = {name for name in (*paired, *others) if signature.parameters[name].default is None}
@@ -167,10 +230,21 @@ def gather(
 ) -> Tensor: # [sum of n, d], in the order of the ranks
     """The rows of all processes, with gradients.
 
-    Backward sums the gradients of all processes, so that a loss computed from gathered rows in every process
-    has, once averaged over processes as DistributedDataParallel does, the gradient of one process with all
-    rows. With one process, or without torch.distributed, it returns `x` itself. Every process must call it,
-    in the same order."""
+    Backward sums the gradients of all processes, so that a loss computed from gathered rows in every
+    process has, once averaged over processes as DistributedDataParallel does, the gradient of one process
+    with all rows. With one process, or without torch.distributed, it returns `x` itself. Every process
+    must call it, in the same order.
+
+    Parameters
+    ----------
+    x : Tensor
+        [n, d], this process's rows; n may differ between processes, d and dtype not
+
+    Returns
+    -------
+    Tensor
+        [sum of n, d], in the order of the ranks
+    """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1: return x
     return _Gather.apply(x)
 
@@ -179,7 +253,20 @@ def mean_across_processes(
     mean: Tensor, # scalar, this process's
     count: int|Tensor, # of how many; at least 1 in all processes together
 ) -> Tensor: # scalar, the same in all processes, with gradients as `gather` has them
-    "The mean over what all processes have, of their means. With one process it is `mean` itself."
+    """The mean over what all processes have, of their means. With one process it is `mean` itself.
+
+    Parameters
+    ----------
+    mean : Tensor
+        scalar, this process's
+    count : int|Tensor
+        of how many; at least 1 in all processes together
+
+    Returns
+    -------
+    Tensor
+        scalar, the same in all processes, with gradients as `gather` has them
+    """
     counts = gather(torch.as_tensor(count, device=mean.device).reshape(1, 1))
     if len(counts) == 1: return mean
     return gather((mean*count).reshape(1, 1)).sum()/counts.sum()
@@ -188,7 +275,19 @@ def rand_across_processes(
     *shape: int, # [n, ...] of this process; n may differ between processes, the others not
     device: torch.device|str="cpu",
 ) -> Tensor: # float32, uniform from 0 to below 1
-    "`torch.rand`, but the first process draws for the rows of all: each row has the numbers it has alone."
+    """`torch.rand`, but the first process draws for the rows of all: each row has the numbers it has alone.
+
+    Parameters
+    ----------
+    *shape : int
+        [n, ...] of this process; n may differ between processes, the others not
+    device : torch.device|str, default "cpu"
+
+    Returns
+    -------
+    Tensor
+        float32, uniform from 0 to below 1
+    """
     rows = gather(torch.tensor([[shape[0]]], device=device))[:, 0].tolist()
     numbers = torch.rand(sum(rows), *shape[1:], device=device)
     if len(rows) == 1: return numbers

@@ -28,14 +28,40 @@ def info_nce(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """Cross-entropy of finding each text's other view among the batch, by cosine over `temperature`.
 
-    The candidates of anchor i are [b; hard_negatives; queue], and row i of `b` is right. With `symmetric` the
-    mean is taken with the other direction, where each row of `b` looks for its anchor among `a` alone.
-    Source: Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and 5 (VisualCSE,
-    Eq. 2 and 3). With `gathered` each process returns the loss of the whole batch, and the average over
-    processes of the parameters' gradients is that of one process on the whole batch; do not rescale. One text
-    alone has loss 0, a zero vector cosine 0. Errors as `losses.checks.validated_vectors`, also on an empty batch.
+    The candidates of anchor i are [b; hard_negatives; queue], and row i of `b` is right. With `symmetric`
+    the mean is taken with the other direction, where each row of `b` looks for its anchor among `a`
+    alone. Source: Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and 5
+    (VisualCSE, Eq. 2 and 3). With `gathered` each process returns the loss of the whole batch, and the
+    average over processes of the parameters' gradients is that of one process on the whole batch; do not
+    rescale. One text alone has loss 0, a zero vector cosine 0. Errors as
+    `losses.checks.validated_vectors`, also on an empty batch.
 
-    >>> loss = info_nce(encoder(*views_1), encoder(*views_2))"""
+    >>> loss = info_nce(encoder(*views_1), encoder(*views_2))
+
+    Parameters
+    ----------
+    a : Tensor
+        [n, d], the anchors; any length, normalized here
+    b : Tensor
+        [n, d], row i is the positive of row i of `a`
+    temperature : float, default 0.05
+        tau, positive; Pixel-Linguist and SimCSE use 0.05
+    symmetric : bool, default True
+        average both directions (Pixel-Linguist, Eq. 2), or a to b alone (SimCSE)
+    hard_negatives : Tensor|None, default None
+        [n, d], row i contradicts anchor i; candidates of every anchor
+    hard_negative_weight : float, default 0.0
+        SimCSE's: a LOGIT added to the anchor's own one, after the temperature
+    queue : Tensor|None, default None
+        [m, d], further negatives of every anchor, without gradient
+    gathered : bool, default False
+        take the rows of all processes (`gather`), the queue excepted
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     if hard_negative_weight and hard_negatives is None:
         raise ValueError(f"hard_negative_weight={hard_negative_weight} without hard_negatives: "
                          "pass them, or leave it at 0")
@@ -60,7 +86,28 @@ def simcse(
     hard_negative_weight: float=0.0, # a logit added to a sentence's own contradiction
     gathered: bool=False, # take the rows of all processes, as in `info_nce`
 ) -> Tensor: # scalar
-    "SimCSE, Eq. 1 (unsupervised) and Eq. 5 (supervised): `info_nce` from z1 to [z2 | z3], one direction."
+    """SimCSE, Eq. 1 (unsupervised) and Eq. 5 (supervised): `info_nce` from z1 to [z2 | z3], one direction.
+
+    Parameters
+    ----------
+    z1 : Tensor
+        [n, d], the sentences
+    z2 : Tensor
+        [n, d], the same under another dropout mask (unsupervised), or what they entail (supervised)
+    z3 : Tensor|None, default None
+        [n, d], what contradicts them (supervised)
+    temperature : float, default 0.05
+        tau
+    hard_negative_weight : float, default 0.0
+        a logit added to a sentence's own contradiction
+    gathered : bool, default False
+        take the rows of all processes, as in `info_nce`
+
+    Returns
+    -------
+    Tensor
+        scalar
+    """
     return info_nce(z1, z2, temperature, symmetric=False, hard_negatives=z3,
                     hard_negative_weight=hard_negative_weight, gathered=gathered)
 
@@ -85,11 +132,30 @@ def nt_xent(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """Cross-entropy of finding the other view of each of the 2n vectors among the 2n - 1 others.
 
-    Mirror-BERT, section 2; SimCLR, Eq. 1. With `positive_in_denominator=False` the positive is not among its
-    own competitors (miCSE, section 2; our reading: its sum runs over k != i, of both views). Errors as
-    `losses.checks.validated_vectors`, and on fewer than 2 rows without a queue.
+    Mirror-BERT, section 2; SimCLR, Eq. 1. With `positive_in_denominator=False` the positive is not among
+    its own competitors (miCSE, section 2; our reading: its sum runs over k != i, of both views). Errors
+    as `losses.checks.validated_vectors`, and on fewer than 2 rows without a queue.
 
-    >>> loss = nt_xent(encoder(*views_1), encoder(*views_2))"""
+    >>> loss = nt_xent(encoder(*views_1), encoder(*views_2))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view
+    b : Tensor
+        float [n, d], the other, row by row
+    temperature : float, default 0.04
+        tau; Mirror-BERT's for sentences
+    positive_in_denominator : bool, default True
+        False: as miCSE prints it
+    queue : Tensor|None, default None
+        float [m, d], further negatives of every anchor, without gradient
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     if queue is None or not len(queue): check_row_count("a", a, 2)
     n, z = len(a), F.normalize(torch.cat([a, b]), dim=1)
     logits = z @ z.T/temperature
@@ -112,7 +178,22 @@ def positive_attraction(
 
     Our reading of miCSE, Table 4. Errors as `losses.checks.validated_vectors`.
 
-    >>> loss = positive_attraction(encoder(*views_1), encoder(*views_2))"""
+    >>> loss = positive_attraction(encoder(*views_1), encoder(*views_2))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view
+    b : Tensor
+        float [n, d], the other, row by row
+    temperature : float, default 0.05
+        tau, positive
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     return -F.cosine_similarity(a, b).mean()/temperature
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #15fa8be2
@@ -124,11 +205,26 @@ def contrastive_tension(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """Binary cross-entropy of the dot products of K + 1 pairs a text, summed over them; the mean over texts.
 
-    Carlsson et al. 2021, Eq. 1. Our reading: the paper draws K other sentences for each; here they are the K
-    rows that follow in the batch, which is shuffled anyway. Errors as `losses.checks.validated_vectors`, and ValueError
-    on more negatives than there are other rows.
+    Carlsson et al. 2021, Eq. 1. Our reading: the paper draws K other sentences for each; here they are
+    the K rows that follow in the batch, which is shuffled anyway. Errors as
+    `losses.checks.validated_vectors`, and ValueError on more negatives than there are other rows.
 
-    >>> loss = contrastive_tension(first(*batch), second(*batch))"""
+    >>> loss = contrastive_tension(first(*batch), second(*batch))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], of the first encoder; not normalized: lengths count
+    b : Tensor
+        float [n, d], of the second, row by row
+    negatives : int, default 7
+        K, other texts for each text, from 0 to n - 1
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     if not 0 <= negatives < len(a):
         raise ValueError(f"negatives={negatives}: a batch of {len(a)} texts has "
                          f"from 0 to {len(a) - 1} others for each")
@@ -140,7 +236,21 @@ def self_contrast(
     a: Tensor, # float [n, d], one view
     b: Tensor, # float [n, d], the other, row by row
 ) -> Tensor: # scalar from -1 to 1; float32, or float64 where an argument is
-    "The mean cosine of the two views of a text, to be made small (SCD). Errors as `losses.checks.validated_vectors`."
+    """The mean cosine of the two views of a text, to be made small (SCD). Errors as
+    `losses.checks.validated_vectors`.
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view
+    b : Tensor
+        float [n, d], the other, row by row
+
+    Returns
+    -------
+    Tensor
+        scalar from -1 to 1; float32, or float64 where an argument is
+    """
     return -positive_attraction(a, b, 1.)
 
 @validated_vectors("a", "b", at_least=2)
@@ -151,11 +261,27 @@ def decorrelation(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """How far the correlation matrix of the views' dimensions over the batch is from the identity.
 
-    SCD, Klein and Nabi 2022; Barlow Twins, Eq. 1. Our reading: with the sign of Barlow Twins, which draws the
-    diagonal to 1, and without a division by the number of dimensions. A dimension that does not vary over the
-    batch has correlation 0. Errors as `losses.checks.validated_vectors`, and on fewer than 2 rows.
+    SCD, Klein and Nabi 2022; Barlow Twins, Eq. 1. Our reading: with the sign of Barlow Twins, which draws
+    the diagonal to 1, and without a division by the number of dimensions. A dimension that does not vary
+    over the batch has correlation 0. Errors as `losses.checks.validated_vectors`, and on fewer than 2
+    rows.
 
-    >>> loss = self_contrast(h_a, h_b) + alpha*decorrelation(projector(h_a), projector(h_b))"""
+    >>> loss = self_contrast(h_a, h_b) + alpha*decorrelation(projector(h_a), projector(h_b))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, k], one view, projected
+    b : Tensor
+        float [n, k], the other, row by row
+    off_diagonal : float, default 0.013
+        lambda
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     first, second = (F.normalize(x - x.mean(0), dim=0) for x in (a, b))
     c = first.T @ second
     diagonal = c.diagonal()

@@ -29,10 +29,29 @@ def additive_margin_softmax(
 ) -> Tensor: # scalar, the sum of both directions; float32, or float64 where an argument is
     """Cross-entropy of finding each sentence's translation in the batch, which has to win by a margin.
 
-    CMLM, the equation of section 4.2, after Yang et al. 2019. Without a margin and at scale
-    1/tau it is twice the symmetric `info_nce`. With `gathered` as there. Errors as `losses.checks.validated_vectors`.
+    CMLM, the equation of section 4.2, after Yang et al. 2019. Without a margin and at scale 1/tau it is
+    twice the symmetric `info_nce`. With `gathered` as there. Errors as `losses.checks.validated_vectors`.
 
-    >>> loss = additive_margin_softmax(encoder(*english), encoder(*german))"""
+    >>> loss = additive_margin_softmax(encoder(*english), encoder(*german))
+
+    Parameters
+    ----------
+    source : Tensor
+        float [n, d], any length, normalized here
+    target : Tensor
+        float [n, d], row i translates row i of `source`
+    margin : float, default 0.3
+        m, taken from the cosine of the right pair
+    scale : float, default 1.
+        s, of the cosines
+    gathered : bool, default False
+        take the rows of all processes (`gather`)
+
+    Returns
+    -------
+    Tensor
+        scalar, the sum of both directions; float32, or float64 where an argument is
+    """
     cosines = _cosines(source, target, gathered)
     own = torch.arange(len(cosines), device=cosines.device)
     logits = scale*(cosines - margin*torch.eye(len(cosines), device=cosines.device, dtype=cosines.dtype))
@@ -54,10 +73,27 @@ def max_hinge(
 ) -> Tensor: # scalar, 0 or more; float32, or float64 where an argument is
     """What the hardest negative of each direction lacks to be a margin below the right pair, summed.
 
-    VSE++ (Faghri et al. 2018), Eq. 6, with which Contextual Lensing ranks. A sum: a larger batch has a larger
-    loss. Errors as `losses.checks.validated_vectors`, and on fewer than 2 rows.
+    VSE++ (Faghri et al. 2018), Eq. 6, with which Contextual Lensing ranks. A sum: a larger batch has a
+    larger loss. Errors as `losses.checks.validated_vectors`, and on fewer than 2 rows.
 
-    >>> loss = max_hinge(lens(english), lens(german))"""
+    >>> loss = max_hinge(lens(english), lens(german))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], any length, normalized here
+    b : Tensor
+        float [n, d], row by row
+    margin : float, default 0.2
+        by which the right pair has to win, in cosines
+    gathered : bool, default False
+        take the rows of all processes (`gather`)
+
+    Returns
+    -------
+    Tensor
+        scalar, 0 or more; float32, or float64 where an argument is
+    """
     forward, backward = _hinges(a, b, margin, gathered)
     return (forward.amax(1) + backward.amax(0)).sum()
 
@@ -72,6 +108,23 @@ def sum_hinge(
 
     VSE++ (Faghri et al. 2018), Eq. 5. Errors as `max_hinge`.
 
-    >>> loss = sum_hinge(lens(english), lens(german))"""
+    >>> loss = sum_hinge(lens(english), lens(german))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], any length, normalized here
+    b : Tensor
+        float [n, d], row by row
+    margin : float, default 0.2
+        by which the right pair has to win, in cosines
+    gathered : bool, default False
+        take the rows of all processes (`gather`)
+
+    Returns
+    -------
+    Tensor
+        scalar, 0 or more; float32, or float64 where an argument is
+    """
     forward, backward = _hinges(a, b, margin, gathered)
     return forward.sum() + backward.sum()

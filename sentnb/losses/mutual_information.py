@@ -63,11 +63,36 @@ def attention_tiles(
 ) -> Tensor: # float [n, tiles, pooled, s, s]
     """Attention cut into tiles (miCSE, section 3.1 and Figure 2), lower layers (released: heads) first.
 
-    Attention is floats after the softmax, then dropout. With BERT-base's last four layers both variants give
-    24 tiles. The paper's Figure 8 pools 3 heads and 4 layers. ValueError when the shapes do not divide,
-    TypeError when an encoder gave no map (fused attention has none).
+    Attention is floats after the softmax, then dropout. With BERT-base's last four layers both variants
+    give 24 tiles. The paper's Figure 8 pools 3 heads and 4 layers.
 
-    >>> tiles = attention_tiles(output.attentions, layers=range(8, 12))"""
+    >>> tiles = attention_tiles(output.attentions, layers=range(8, 12))
+
+    Parameters
+    ----------
+    attention : Tensor|Sequence[Tensor]
+        [n, layers, heads, s, s], or [n, heads, s, s] for each layer
+    variant : str, default "paper"
+        adjacent heads (and layers) are pooled; "released": every second layer of a head
+    layers : Sequence[int]|None, default None
+        which of the layers given; None: all
+    pool_heads : int, default 2
+        adjacent heads in a tile; must divide the heads
+    pool_layers : int, default 1
+        adjacent layers in a tile; must divide the layers
+
+    Returns
+    -------
+    Tensor
+        float [n, tiles, pooled, s, s]
+
+    Raises
+    ------
+    ValueError
+        When the shapes do not divide.
+    TypeError
+        When an encoder gave no map (fused attention has none).
+    """
     _variant("variant", variant)
     maps = _maps_of(attention, layers)
     n, count, heads, s, _ = maps.shape
@@ -92,7 +117,25 @@ def joint_cells(
     mask: Tensor, # bool or int [n, s], true where there is a token
     variant: str="paper", # "released": rows of padding count as well
 ) -> Tensor: # bool [n, tiles, pooled, s, s]
-    "The cells of real tokens that are positive in both views: dropout's zeros are left out, of either view."
+    """The cells of real tokens that are positive in both views: dropout's zeros are left out, of either
+    view.
+
+    Parameters
+    ----------
+    tiles_1 : Tensor
+        float [n, tiles, pooled, s, s], the first view
+    tiles_2 : Tensor
+        the same of the second
+    mask : Tensor
+        bool or int [n, s], true where there is a token
+    variant : str, default "paper"
+        "released": rows of padding count as well
+
+    Returns
+    -------
+    Tensor
+        bool [n, tiles, pooled, s, s]
+    """
     _variant("variant", variant)
     if tiles_1.shape != tiles_2.shape:
         raise ValueError(f"the views have shapes {list(tiles_1.shape)} and {list(tiles_2.shape)}: "
@@ -117,8 +160,31 @@ def draw_cells(
 ) -> Tensor: # int64 [n, tiles, samples], positions in the flattened tile
     """Draw cells of each tile, all equally likely (miCSE, Eq. 3).
 
-    Where nothing may be drawn (without replacement: too little) the positions mean nothing. ValueError when a
-    tile has fewer than `samples` positions at all and `replacement` is off."""
+    Where nothing may be drawn (without replacement: too little) the positions mean nothing.
+
+    Parameters
+    ----------
+    joint : Tensor
+        bool [n, tiles, ...], what may be drawn
+    samples : int, default SAMPLES
+        cells of each tile
+    replacement : bool, default True
+        multinomial, as the paper has it
+    generator : torch.Generator|int|None, default None
+        or a seed: the same on every device; None: torch's own
+    gathered : bool, default False
+        the first process draws for the rows of all; torch's own, with replacement
+
+    Returns
+    -------
+    Tensor
+        int64 [n, tiles, samples], positions in the flattened tile
+
+    Raises
+    ------
+    ValueError
+        When a tile has fewer than `samples` positions at all and `replacement` is off.
+    """
     if samples < 1: raise ValueError(f"samples={samples}: expected at least 1")
     if isinstance(generator, int): generator = torch.Generator().manual_seed(generator)
     joint = joint.flatten(2)
@@ -169,7 +235,24 @@ def log_correlation(
     joint: Tensor, # bool [n, tiles, ...], which cells are usable
     cells: Tensor|None=None, # int64 [n, tiles, k], positions in the flattened tile; None: all that are usable
 ) -> Tensor: # float [n, tiles]
-    "The correlation of both views' logarithms in each tile; 0 where one does not vary, or below 3 cells."
+    """The correlation of both views' logarithms in each tile; 0 where one does not vary, or below 3 cells.
+
+    Parameters
+    ----------
+    tiles_1 : Tensor
+        float [n, tiles, ...], the first view
+    tiles_2 : Tensor
+        the same of the second
+    joint : Tensor
+        bool [n, tiles, ...], which cells are usable
+    cells : Tensor|None, default None
+        int64 [n, tiles, k], positions in the flattened tile; None: all that are usable
+
+    Returns
+    -------
+    Tensor
+        float [n, tiles]
+    """
     with torch.autocast(tiles_1.device.type, enabled=False):
         u, v, varies = _units(tiles_1, tiles_2, joint, cells)
         return torch.where(varies, (u*v).sum(-1), 0)
@@ -246,14 +329,51 @@ def attention_mutual_information(
 ) -> Tensor: # scalar or [n, tiles], nats; float32, or float64 where an argument is
     """How much one view's attention tells of the other's (miCSE, Eq. 1, 3 to 11 and Algorithm 1).
 
-    To be maximised: subtract `weight` times it from a loss; the paper's is 2.5e-3. The same cells are taken
-    in both views; a tile where one does not vary, or with fewer than 3 usable cells, tells nothing: 0. With
-    `gathered` each process returns what one would of all sentences, with that one's gradient on average; of
-    the released variant nearly, whose cells and padding are each process's. With reduction="none" that one
-    gives its tiles before the scale, NaN where it drops one. Errors say what is no attention, or not enough
-    of it; looking for these waits for the device.
+    To be maximised: subtract `weight` times it from a loss; the paper's is 2.5e-3. The same cells are
+    taken in both views; a tile where one does not vary, or with fewer than 3 usable cells, tells nothing:
+    0. With `gathered` each process returns what one would of all sentences, with that one's gradient on
+    average; of the released variant nearly, whose cells and padding are each process's. With
+    reduction="none" that one gives its tiles before the scale, NaN where it drops one. Errors say what is
+    no attention, or not enough of it; looking for these waits for the device.
 
-    >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)"""
+    >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)
+
+    Parameters
+    ----------
+    attention_1 : Tensor|Sequence[Tensor]
+        as for `attention_tiles`: after the softmax, then dropout
+    attention_2 : Tensor|Sequence[Tensor]
+        the same of the other view, row by row
+    mask : Tensor
+        bool or int [n, s], true where there is a token (of two sentences: where both have one)
+    variant : str, default "paper"
+        or "released", as the released code computes it
+    layers : Sequence[int]|None, default None
+        which of the layers given; None: all
+    samples : int|None, default SAMPLES
+        cells drawn in each tile; None: all usable ones, without a draw (paper only)
+    generator : torch.Generator|int|None, default None
+        of the cells, as for `draw_cells`
+    cells : Tensor|None, default None
+        int64 [n, tiles, k], positions in the flattened tiles instead of a draw
+    pool_heads : int, default 2
+        adjacent heads in a tile (paper only)
+    pool_layers : int, default 1
+        adjacent layers in a tile (paper only)
+    logarithm : bool, default True
+        Eq. 4; False: -(1 - rho^2)/2, as Algorithm 1 and Eq. 11 print it
+    floor : float, default 1e-6
+        of 1 - rho^2: at most -log(floor)/2 nats (paper only); there the gradient is 0
+    reduction : str, default "mean"
+        "mean": a scalar; "none": [n, tiles], for measuring sentence by sentence
+    gathered : bool, default False
+        the mean over the sentences of all processes, as in `info_nce`
+
+    Returns
+    -------
+    Tensor
+        scalar or [n, tiles], nats; float32, or float64 where an argument is
+    """
     _check_options(reduction, floor, variant, samples)
     views = [attention_tiles(attention, variant, layers, pool_heads, pool_layers)
              for attention in (attention_1, attention_2)]

@@ -17,7 +17,20 @@ def normalize_patches(
     patches: Tensor, # float [..., k], the pixels of each patch
     epsilon: float=1e-6, # added to the variance: a blank patch becomes zeros
 ) -> Tensor: # float [..., k]
-    "Every patch with mean 0 and variance 1 (divisor k - 1) of its own pixels."
+    """Every patch with mean 0 and variance 1 (divisor k - 1) of its own pixels.
+
+    Parameters
+    ----------
+    patches : Tensor
+        float [..., k], the pixels of each patch
+    epsilon : float, default 1e-6
+        added to the variance: a blank patch becomes zeros
+
+    Returns
+    -------
+    Tensor
+        float [..., k]
+    """
     return (patches - patches.mean(-1, keepdim=True))/(patches.var(-1, keepdim=True) + epsilon).sqrt()
 
 # %% ../../nbs/api/1_losses/04_reconstruction.ipynb #ecf126e7
@@ -53,11 +66,33 @@ def masked_patch_loss(
 ) -> Tensor: # scalar; float32, or float64 where an argument is
     """The mean squared error of the hidden patches (PIXEL, section 2.2); each of the batch counts the same.
 
-    Always predicting zeros costs nearly 1 where `normalize` (a blank patch costs 0), the sharpness of text
-    otherwise. Computed in float32 inside autocast as well. TypeError and ValueError on other shapes, and when
-    no patch is hidden; FloatingPointError when the prediction is not finite.
+    Always predicting zeros costs nearly 1 where `normalize` (a blank patch costs 0), the sharpness of
+    text otherwise. Computed in float32 inside autocast as well. TypeError and ValueError on other shapes,
+    and when no patch is hidden.
 
-    >>> loss = masked_patch_loss(decoder(states), patches, mask)"""
+    >>> loss = masked_patch_loss(decoder(states), patches, mask)
+
+    Parameters
+    ----------
+    predicted : Tensor
+        float [..., k], pixels of each patch; standardised ones where `normalize`
+    target : Tensor
+        float [..., k], the true pixels in [0, 1]
+    mask : Tensor|None, default None
+        bool [...], True where the patch was hidden; None: everywhere
+    normalize : bool, default True
+        standardise each target patch by its own mean and deviation, as PIXEL does
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+
+    Raises
+    ------
+    FloatingPointError
+        When the prediction is not finite.
+    """
     mask = _check_patches(predicted, target, mask, normalize)
     error = predicted - (normalize_patches(target) if normalize else target)
     error = error.where(mask[..., None], 0)   # not times: what is not asked may be NaN
@@ -81,12 +116,29 @@ def masked_token_loss(
 ) -> Tensor: # scalar; float32, or float64 where the logits are
     """The mean cross-entropy of the hidden tokens (BERT, section 3.1); each of the batch counts the same.
 
-    At chance it is log v. Give the logits of the hidden places alone where you can: v is large. Computed in
-    float32 inside autocast as well. TypeError and ValueError on other shapes, labels outside the vocabulary
-    (on a CPU; a GPU says so its own way), and when no token is hidden; FloatingPointError when the logits are
-    not finite.
+    At chance it is log v. Give the logits of the hidden places alone where you can: v is large. Computed
+    in float32 inside autocast as well. TypeError and ValueError on other shapes, labels outside the
+    vocabulary (on a CPU; a GPU says so its own way), and when no token is hidden.
 
-    >>> loss = masked_token_loss(head(states[labels != -100]), labels[labels != -100])"""
+    >>> loss = masked_token_loss(head(states[labels != -100]), labels[labels != -100])
+
+    Parameters
+    ----------
+    logits : Tensor
+        float [..., v], a score for each entry of the vocabulary
+    labels : Tensor
+        int64 [...], the right entry, or -100 where the token was not hidden
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where the logits are
+
+    Raises
+    ------
+    FloatingPointError
+        When the logits are not finite.
+    """
     _check_labels(labels, logits)
     try: loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-100)
     except IndexError:

@@ -37,7 +37,22 @@ def cosine_regression(
     Sentence-BERT (Reimers and Gurevych 2019), section 3, regression objective. Errors as
     `losses.checks.validated_vectors`, and for scores that no cosine can reach.
 
-    >>> loss = cosine_regression(encoder(*first), encoder(*second), scores/5)"""
+    >>> loss = cosine_regression(encoder(*first), encoder(*second), scores/5)
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], the first texts; any length, normalized here
+    b : Tensor
+        float [n, d], the second, row by row
+    scores : Tensor
+        [n], of the pairs, on the scale of cosines: -1 to 1
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     _check_known("scores", scores, len(a))
     if scores.abs().max() > 1:
         raise ValueError(f"scores go up to {scores.abs().max():g}, cosines from -1 to 1: "
@@ -54,9 +69,27 @@ def cosent(
 ) -> Tensor: # scalar, 0 or more; float32, or float64 where an argument is
     """How far the cosines of pairs are from the order of their scores.
 
-    CoSENT (Su 2022, kexue.fm/archives/8847). Errors as `losses.checks.validated_vectors`, and on fewer than 2 rows.
+    CoSENT (Su 2022, kexue.fm/archives/8847). Errors as `losses.checks.validated_vectors`, and on fewer
+    than 2 rows.
 
-    >>> loss = cosent(encoder(*first), encoder(*second), scores)"""
+    >>> loss = cosent(encoder(*first), encoder(*second), scores)
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], the first texts; any length, normalized here
+    b : Tensor
+        float [n, d], the second, row by row
+    scores : Tensor
+        [n], of the pairs, on any scale: higher is more alike
+    temperature : float, default 0.05
+        tau; the source's scale of 20
+
+    Returns
+    -------
+    Tensor
+        scalar, 0 or more; float32, or float64 where an argument is
+    """
     _check_known("scores", scores, len(a))
     cosines = F.cosine_similarity(a, b)/temperature
     excess = cosines[None] - cosines[:, None] # of pair j over pair i, [i, j]
@@ -105,9 +138,29 @@ def sup_con(
 
     SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; of images and of sounds
     VisualCSE, Eq. 4 to 7, of which 4 and 6 are sums over the batch; and what its authors released, whose
-    targets are chance where labels repeat. Errors as `losses.checks.validated_vectors`, and on fewer than 2 rows.
+    targets are chance where labels repeat. Errors as `losses.checks.validated_vectors`, and on fewer than
+    2 rows.
 
-    >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)"""
+    >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view; any length, normalized here
+    b : Tensor
+        float [n, d], the other, row by row
+    labels : Tensor
+        int [n], the same number for the same label
+    temperature : float, default 0.07
+        tau; the paper's
+    variant : str, default "supcon"
+        "simclr": one's own other view alone; "paper_eq4", "released": see above
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     _check_known("labels", labels, len(a), whole=True)
     return SUP_CON[variant](a, b, labels, temperature)
 
@@ -128,10 +181,25 @@ def vector_distance(
     """The mean squared distance of a student's vectors from a teacher's.
 
     Reimers and Gurevych 2020, Eq. 1, one of its two terms. With `normalize` it is 2 - 2 cos: 0 where the
-    directions agree, 2 where they have nothing in common. Errors as `losses.checks.validated_vectors`, and ValueError
-    on a teacher's vector of length 0, which has no direction.
+    directions agree, 2 where they have nothing in common. Errors as `losses.checks.validated_vectors`,
+    and ValueError on a teacher's vector of length 0, which has no direction.
 
-    >>> loss = vector_distance(encoder(*encoder.collate(translations)), teacher_vectors)"""
+    >>> loss = vector_distance(encoder(*encoder.collate(translations)), teacher_vectors)
+
+    Parameters
+    ----------
+    student : Tensor
+        float [n, d], what the student gives
+    teacher : Tensor
+        float [n, d], where it should be; no gradient goes there
+    normalize : bool, default True
+        bring both to length 1 first
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 where an argument is
+    """
     teacher = teacher.detach()
     if normalize:
         if (zero := (teacher == 0).all(1)).any():

@@ -76,7 +76,17 @@ def _plotted(folder: Path, source: str, where: str) -> list[Told]:
 def small_run(
     notebook: str, # "03_alignment"; "03_alignment/small-1a2b3c4d": the run of other settings beside it
 ) -> Record:
-    "The run of an experiment at `small` that is committed."
+    """The run of an experiment at `small` that is committed.
+
+    Parameters
+    ----------
+    notebook : str
+        "03_alignment"; "03_alignment/small-1a2b3c4d": the run of other settings beside it
+
+    Returns
+    -------
+    Record
+    """
     name, _, other = notebook.partition("/")
     return load_run(figures_dir(name, "small").with_name(other or "small"))
 
@@ -117,7 +127,27 @@ def told_by(
     record: Record|None, # of the run that the text is about; None: each source names its own
     others: Callable[[str], Record]=small_run, # the runs of other experiments, by name
 ) -> Told: # value, low, high; the bounds are None where there are none
-    "The number that a source names; ValueError if there is none."
+    """The number that a source names.
+
+    Parameters
+    ----------
+    source : str
+        what stands in the comment
+    record : Record|None
+        of the run that the text is about; None: each source names its own
+    others : Callable[[str], Record], default small_run
+        the runs of other experiments, by name
+
+    Returns
+    -------
+    Told
+        value, low, high; the bounds are None where there are none
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
     words, text = [], source.strip().replace(r"\|", "|")   # as a table writes it
     while match := re.match(rf"((?:{'|'.join(_WORDS)})(?: (?:{'|'.join(_WORDS)}))*): +(.*)", text):
         words, text = words + match[1].split(), match[2]
@@ -161,7 +191,21 @@ def fill(
     record: Record|None, # of the run that it is about; None: each source names its own
     others: Callable[[str], Record]=small_run, # the runs of other experiments, by name
 ) -> str:
-    "The text with the numbers of the run; ValueError names a source that there is not."
+    """The text with the numbers of the run; ValueError names a source that there is not.
+
+    Parameters
+    ----------
+    text : str
+        Markdown
+    record : Record|None
+        of the run that it is about; None: each source names its own
+    others : Callable[[str], Record], default small_run
+        the runs of other experiments, by name
+
+    Returns
+    -------
+    str
+    """
     return _TOLD.sub(partial(_retold, record=record, others=others), text)
 
 # %% ../../nbs/api/1_results/09_prose_numbers.ipynb #7e2784c2
@@ -195,7 +239,22 @@ def check(
     record: Record|None, # of the run that it is about; None: each source names its own
     others: Callable[[str], Record]=small_run, # the runs of other experiments, by name
 ) -> list[str]: # what is wrong; empty if nothing is
-    "The numbers that differ from their sources, unknown sources, and the numbers without a source."
+    """The numbers that differ from their sources, unknown sources, and the numbers without a source.
+
+    Parameters
+    ----------
+    text : str
+        Markdown
+    record : Record|None
+        of the run that it is about; None: each source names its own
+    others : Callable[[str], Record], default small_run
+        the runs of other experiments, by name
+
+    Returns
+    -------
+    list[str]
+        what is wrong; empty if nothing is
+    """
     wrong = []
     for match in _TOLD.finditer(text):
         try: told = _retold(match, record, others)
@@ -219,7 +278,20 @@ def check_file(
     path: str|Path, # nbs/03_alignment.ipynb, or a Markdown file
     record: Record|None=None, # of a notebook; None: the run of that name at `small`
 ) -> list[str]: # what is wrong
-    "`check`, for every text cell of an experiment or for a Markdown file."
+    """`check`, for every text cell of an experiment or for a Markdown file.
+
+    Parameters
+    ----------
+    path : str|Path
+        nbs/03_alignment.ipynb, or a Markdown file
+    record : Record|None, default None
+        of a notebook; None: the run of that name at `small`
+
+    Returns
+    -------
+    list[str]
+        what is wrong
+    """
     path = Path(path)
     record, texts = record or _record_of(path), [path.read_text(encoding="utf-8")]
     if path.suffix == ".ipynb": texts = ["".join(cell["source"]) for cell in _text_cells(json.loads(*texts))]
@@ -229,7 +301,20 @@ def fill_file(
     path: str|Path, # nbs/03_alignment.ipynb, or a Markdown file
     record: Record|None=None, # of a notebook; None: the run of that name at `small`
 ) -> bool: # whether anything changed
-    "`fill`, for every text cell of an experiment or for a Markdown file, in place."
+    """`fill`, for every text cell of an experiment or for a Markdown file, in place.
+
+    Parameters
+    ----------
+    path : str|Path
+        nbs/03_alignment.ipynb, or a Markdown file
+    record : Record|None, default None
+        of a notebook; None: the run of that name at `small`
+
+    Returns
+    -------
+    bool
+        whether anything changed
+    """
     path = Path(path)
     record, text = record or _record_of(path), path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb": filled = fill(text, record)
@@ -243,7 +328,17 @@ def fill_file(
 
 # %% ../../nbs/api/1_results/09_prose_numbers.ipynb #3381e309
 def main(paths: Sequence[str]) -> int: # how many numbers are not told as they were measured
-    "Fill notebooks and Markdown files, and say what is left."
+    """Fill notebooks and Markdown files, and say what is left.
+
+    Parameters
+    ----------
+    paths : Sequence[str]
+
+    Returns
+    -------
+    int
+        how many numbers are not told as they were measured
+    """
     left = 0
     for path in paths:
         print(path, "filled" if fill_file(path) else "as it was")

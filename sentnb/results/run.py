@@ -44,7 +44,18 @@ def frame_of(
     columns: Sequence[str], # NUMBERS or CLAIMS
     rows: Iterable[Mapping],
 ) -> pd.DataFrame:
-    "Numbers or claims as a table, with the types that they have in a file."
+    """Numbers or claims as a table, with the types that they have in a file.
+
+    Parameters
+    ----------
+    columns : Sequence[str]
+        NUMBERS or CLAIMS
+    rows : Iterable[Mapping]
+
+    Returns
+    -------
+    pd.DataFrame
+    """
     frame = pd.DataFrame([[row[c] for c in columns] for row in rows], columns=list(columns), dtype=object)
     for name in ("value", "low", "high"):
         if name in frame: frame[name] = frame[name].astype(float)
@@ -65,7 +76,20 @@ def _still(path: Path, record: Mapping) -> Mapping|None: # the record that stand
 
 # %% ../../nbs/api/1_results/07_run.ipynb #106a5de7
 class Run:
-    "The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`."
+    """The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str
+        one of core.PROFILES
+    settings : Mapping[str, Any]
+        what the profile set, JSON values
+    seed : int, default 0
+    folder : str|Path|None, default None
+        None: as `run_folder` says
+    """
     def __init__(self,
         notebook: str, # "05_leapfrog"
         profile: str, # one of core.PROFILES
@@ -106,7 +130,31 @@ def add(self: Run,
     high: float|None=None,
     n_seeds: int=1,
 ) -> float: # as it is written
-    "Add one number. ValueError if it is not finite, was added before, or its bounds make no interval."
+    """Add one number.
+
+    Parameters
+    ----------
+    table : str
+        "pixel_table5", or a name of the experiment's own
+    row : str
+        see `row_key`
+    column : str
+    value : float
+    low : float|None, default None
+        bounds of its interval: both or neither
+    high : float|None, default None
+    n_seeds : int, default 1
+
+    Returns
+    -------
+    float
+        as it is written
+
+    Raises
+    ------
+    ValueError
+        If it is not finite, was added before, or its bounds make no interval.
+    """
     key, name = (str(table), str(row), str(column)), f"{table}: {row}, {column}"
     if any(text.splitlines() != [text] for text in key):
         raise ValueError(f"table, row and column are one line of text each; got {key}")
@@ -127,7 +175,22 @@ def add_seeds(self: Run,
     values: Sequence[float], # one per seed
     level: float=0.95,
 ) -> float: # their mean
-    "Add the mean over seeds with its t interval; the values themselves go to run.json."
+    """Add the mean over seeds with its t interval; the values themselves go to run.json.
+
+    Parameters
+    ----------
+    table : str
+    row : str
+    column : str
+    values : Sequence[float]
+        one per seed
+    level : float, default 0.95
+
+    Returns
+    -------
+    float
+        their mean
+    """
     values = [_number(value, f"{table}: {row}, {column}") for value in values]
     if not values: raise ValueError(f"{table}: {row}, {column} has no value from any seed: leave it out")
     mean = self.add(table, row, column, np.mean(values), *interval(values, level), n_seeds=len(values))
@@ -166,7 +229,26 @@ def rows(self: Run,
     row: str|Sequence[str]|None=None, # only these
     column: str|Sequence[str]|None=None, # only these
 ) -> pd.DataFrame: # row, column, value, low, high, n_seeds, in the order of writing
-    "The numbers of one table; ValueError on a table that has none."
+    """The numbers of one table.
+
+    Parameters
+    ----------
+    table : str
+    row : str|Sequence[str]|None, default None
+        only these
+    column : str|Sequence[str]|None, default None
+        only these
+
+    Returns
+    -------
+    pd.DataFrame
+        row, column, value, low, high, n_seeds, in the order of writing
+
+    Raises
+    ------
+    ValueError
+        On a table that has none.
+    """
     part = self.numbers
     if table not in set(part["table"]):
         raise ValueError(f"no numbers of a table {table!r}; there are {', '.join(part['table'].unique())}")
@@ -193,7 +275,28 @@ def table(self: Run,
     long: bool=False, # a number a line, with its interval and seeds
     across: bool=False, # the table's columns go down, its rows across
 ) -> pd.DataFrame: # text
-    "A table of the run for the reader."
+    """A table of the run for the reader.
+
+    Parameters
+    ----------
+    name : str
+    rows : Sequence[str]|None, default None
+        in this order; None: all, as they were written
+    columns : Sequence[str]|None, default None
+        in this order; None: all
+    digits : int, default 2
+    intervals : bool, default False
+        each cell as "1.8 [-2.4, 6.2]"
+    long : bool, default False
+        a number a line, with its interval and seeds
+    across : bool, default False
+        the table's columns go down, its rows across
+
+    Returns
+    -------
+    pd.DataFrame
+        text
+    """
     part = self.rows(name, rows, columns)
     def text(value): return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
     def bounds(x): return f" [{text(x['low'])}, {text(x['high'])}]" if intervals and text(x["low"]) else ""
@@ -228,7 +331,27 @@ def claim(self: Run,
     row: str="{claim}", # of that table, made of the words of the estimate
     column: str="{what}",
 ) -> str: # the verdict as it is recorded
-    "Record what the run says of a claim; a demo's verdict is a demonstration and never a result."
+    """Record what the run says of a claim; a demo's verdict is a demonstration and never a result.
+
+    Parameters
+    ----------
+    id : str|Claim
+        "pixel-9"
+    parts : Verdict|Comparison|Iterable[Verdict|Comparison]
+        several: all of them must hold
+    evidence : str, default ""
+        one sentence for the reader
+    table : str|None, default None
+        where estimates are written down; None: nowhere
+    row : str, default "{claim}"
+        of that table, made of the words of the estimate
+    column : str, default "{what}"
+
+    Returns
+    -------
+    str
+        the verdict as it is recorded
+    """
     name = claim(id.id if isinstance(id, Claim) else id).id
     single = isinstance(parts, (Verdict, Comparison, str))
     parts = [parts] if single else list(parts)
@@ -250,7 +373,13 @@ def save(self: Run) -> Path: # the folder
     """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three. Figures of an
     earlier run, which this one did not draw, are removed.
 
-    A run that comes to what stands there already, file by file, leaves its record too, and says so."""
+    A run that comes to what stands there already, file by file, leaves its record too, and says so.
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     files = {"numbers.csv": _csv(NUMBERS, self._numbers.values()),
              "claims.csv": _csv(CLAIMS, self._claims.values())}
     figures, left = drawn_since(self.folder, self._drawn)
@@ -278,7 +407,19 @@ def save(self: Run) -> Path: # the folder
 # %% ../../nbs/api/1_results/07_run.ipynb #2b6578fd
 @dataclass(frozen=True)
 class Record:
-    "A run as it was saved."
+    """A run as it was saved.
+
+    Parameters
+    ----------
+    notebook : str
+    profile : str
+    numbers : pd.DataFrame
+        table, row, column, value, low, high, n_seeds
+    claims : pd.DataFrame
+        claim, verdict, rule, evidence, scale
+    details : dict[str, Any]
+        run.json
+    """
     notebook: str
     profile: str
     numbers: pd.DataFrame # table, row, column, value, low, high, n_seeds
@@ -293,7 +434,22 @@ def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 def load_run(
     folder: str|Path, # holds run.json, numbers.csv and claims.csv
 ) -> Record:
-    "Read a run back; ValueError if its numbers or figures are not the ones that the run wrote."
+    """Read a run back.
+
+    Parameters
+    ----------
+    folder : str|Path
+        holds run.json, numbers.csv and claims.csv
+
+    Returns
+    -------
+    Record
+
+    Raises
+    ------
+    ValueError
+        If its numbers or figures are not the ones that the run wrote.
+    """
     folder = Path(folder)
     if not (folder/"run.json").is_file():
         raise FileNotFoundError(f"no run.json in {folder}: nothing was run there, or it did not end")

@@ -54,7 +54,6 @@ def test_it_holds_what_encoders_and_data_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("checkpoints/sentnb-small/model.safetensors", "microworld/zh.tsv", "paper/claims.md"):
         assert f"sentnb/_data/{name}" in names
-    assert "sentnb/docstrings.json" in names
     assert {name.split("/")[0] for name in names} == {"sentnb", f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}
     assert wheel.stat().st_size < 10e6
 

@@ -18,7 +18,15 @@ from .scenes import SPLITS, Scene, World
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #a95a051d
 class Microworld:
-    "The corpus. `seed` chooses what is drawn, never what belongs to which split."
+    """The corpus. `seed` chooses what is drawn, never what belongs to which split.
+
+    Parameters
+    ----------
+    seed : int, default 0
+        of all that is drawn
+    folder : str|Path|None, default None
+        of the lexicon; default data/microworld
+    """
     def __init__(self,
         seed: int=0, # of all that is drawn
         folder: str|Path|None=None, # of the lexicon; default data/microworld
@@ -60,7 +68,21 @@ def sentences(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[str]:
-    "Sentences of `n` different scenes."
+    """Sentences of `n` different scenes.
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[str]
+    """
     grammar, rng = self._grammar(language), self._rng(split, n, "sentences", language)
     return [self._tell(grammar, scene, rng) for scene, _ in zip(self._scenes(rng, split), range(n))]
 
@@ -70,7 +92,22 @@ def parallel_many(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[dict[str, str]]: # language -> sentence
-    "`n` different scenes, each told in all `languages`; words and order are chosen in each for itself."
+    """`n` different scenes, each told in all `languages`; words and order are chosen in each for itself.
+
+    Parameters
+    ----------
+    languages : tuple[str, ...], default LANGUAGES
+        at least one
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[dict[str, str]]
+        language -> sentence
+    """
     grammars = {language: self._grammar(language) for language in languages}
     scenes = self._scenes(self._rng(split, n, "parallel", *languages), split)
     rng = self._rng(split, n, "parallel words", *languages)
@@ -84,7 +121,24 @@ def parallel(self: Microworld,
     split: str="train", # one of SPLITS
     n: int=1_000, # rows
 ) -> list[tuple[str, str]]: # source sentence, target sentence
-    "Translation pairs of `n` different scenes."
+    """Translation pairs of `n` different scenes.
+
+    Parameters
+    ----------
+    source : str, default "en"
+        one of LANGUAGES
+    target : str, default "de"
+        another
+    split : str, default "train"
+        one of SPLITS
+    n : int, default 1_000
+        rows
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        source sentence, target sentence
+    """
     return [(row[source], row[target]) for row in self.parallel_many((source, target), n, split)]
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #1a6fe997
@@ -96,7 +150,24 @@ def nli(self: Microworld,
     hypothesis: str|None=None, # the language of both hypotheses; None: that of the premise
 ) -> list[tuple[str, str, str]]: # premise, entailed hypothesis, contradicted hypothesis
     """Premises of `n` different scenes. What is entailed says less, in other words; what is contradicted
-    changes one thing."""
+    changes one thing.
+
+    Parameters
+    ----------
+    language : str, default "en"
+        one of LANGUAGES
+    split : str, default "train"
+        one of SPLITS
+    n : int, default 1_000
+        rows
+    hypothesis : str|None, default None
+        the language of both hypotheses; None: that of the premise
+
+    Returns
+    -------
+    list[tuple[str, str, str]]
+        premise, entailed hypothesis, contradicted hypothesis
+    """
     grammar, rng, rows = self._grammar(language), self._rng(split, n, "nli", language), []
     says = self._grammar(hypothesis or language)
     for scene in self._scenes(rng, split):
@@ -148,7 +219,22 @@ def sts(self: Microworld,
     split: str="test", # one of SPLITS
     n: int=1_000, # rows
 ) -> list[tuple[str, str, float]]: # sentence, sentence, gold in [0, 5]
-    "Graded pairs, spread evenly over the scale; row i is the same pair of scenes in every language."
+    """Graded pairs, spread evenly over the scale; row i is the same pair of scenes in every language.
+
+    Parameters
+    ----------
+    language : str, default "en"
+        one of LANGUAGES
+    split : str, default "test"
+        one of SPLITS
+    n : int, default 1_000
+        rows
+
+    Returns
+    -------
+    list[tuple[str, str, float]]
+        sentence, sentence, gold in [0, 5]
+    """
     grammar, rng = self._grammar(language), self._rng(split, n, "sts words", language)
     return [self._tell_pair(grammar, rng, pair) for pair in self._pairs(split, n)]
 
@@ -187,7 +273,23 @@ def documents(self: Microworld,
     split: str="train", # one of SPLITS
 ) -> list[str]:
     """Short texts with a topic: two agents at one place; who was named before is named with the article
-    ("the dog")."""
+    ("the dog").
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    n : int, default 100
+        documents
+    sentences : tuple[int, int], default (4, 8)
+        fewest and most sentences
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[str]
+    """
     grammar, rng = self._grammar(language), self._rng(split, n, "documents", language)
     glue = "" if language == "zh" else " "
     return [glue.join(self._document(grammar, rng, split, rng.randint(*sentences))) for _ in range(n)]
@@ -199,8 +301,23 @@ def probe(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, dict[str, str]]]: # sentence, label name -> label
-    """Sentences with a place, and what they say: agent, number, verb (its group), place (its side), time (its
-    group or none)."""
+    """Sentences with a place, and what they say: agent, number, verb (its group), place (its side), time
+    (its group or none).
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[tuple[str, dict[str, str]]]
+        sentence, label name -> label
+    """
     grammar, rng, world = self._grammar(language), self._rng(split, n, "probe", language), self.world
     def labels(scene):
         return dict(agent=world.ancestors[scene.agent][-1], number="one" if scene.number == "one" else "some",
@@ -215,7 +332,20 @@ def trees(self: Microworld,
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, str]]: # sentence, its tree
     """English sentences of `n` different scenes, each with its dependency tree, linearised: a label for each
-    word (`Grammar.tree`)."""
+    word (`Grammar.tree`).
+
+    Parameters
+    ----------
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        sentence, its tree
+    """
     grammar, rng, rows = self.grammars["en"], self._rng(split, n, "trees"), []
     for scene, _ in zip(self._scenes(rng, split), range(n)):
         bits = rng.getrandbits(10)

@@ -80,14 +80,33 @@ def _read_words(path: Path, concepts: dict, at: dict) -> dict:
 
 # %% ../../../nbs/api/1_corpora/08_microworld/01_grammar.ipynb #574ef04b
 class Lexicon(NamedTuple):
-    "What `load_lexicon` read."
+    """What `load_lexicon` read.
+
+    Parameters
+    ----------
+    concepts : dict[str, dict[str, dict[str, str]]]
+        section -> concept -> column -> cell
+    words : dict[str, dict[str, dict[str, list[dict[str, str]]]]]
+        language -> section -> concept -> words
+    """
     concepts: dict[str, dict[str, dict[str, str]]] # section -> concept -> column -> cell
     words: dict[str, dict[str, dict[str, list[dict[str, str]]]]] # language -> section -> concept -> words
 
 def load_lexicon(
     folder: str|Path|None = None, # default: data/microworld of the project
 ) -> Lexicon:
-    "Read and check the lexicon; LexiconError names file, line, concept and form of the first thing missing."
+    """Read and check the lexicon; LexiconError names file, line, concept and form of the first thing
+    missing.
+
+    Parameters
+    ----------
+    folder : str|Path|None, default None
+        default: data/microworld of the project
+
+    Returns
+    -------
+    Lexicon
+    """
     folder = Path(folder) if folder else data_dir("microworld")
     concepts, at = {section: {} for section in SECTIONS}, {}
     for section, line, row in _read(folder/"concepts.tsv"):
@@ -214,7 +233,17 @@ _PHRASES = dict(en=_english, de=_german, nl=_dutch, es=_iberian("es"), fr=_frenc
 ORDERS = ("neutral", "time", "place") # what opens the sentence: the subject, the time, the place
 
 class Grammar:
-    "One language: turns scenes into sentences."
+    """One language: turns scenes into sentences.
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    words : dict[str, dict[str, list[dict[str, str]]]]
+        section -> concept -> one or two words
+    animate : frozenset[str], default frozenset()
+        nouns that are alive; Spanish marks such objects: "a un perro"
+    """
     def __init__(self,
         language: str, # one of LANGUAGES
         words: dict[str, dict[str, list[dict[str, str]]]], # section -> concept -> one or two words
@@ -305,7 +334,23 @@ def sentence(self: Grammar,
     order: str="neutral", # one of ORDERS; neutral where the scene has no such phrase
     definite: bool=False, # the agent is known: "the dog"
 ) -> str:
-    "The scene in words. A definite agent is told without its quality."
+    """The scene in words. A definite agent is told without its quality.
+
+    Parameters
+    ----------
+    scene
+        what to say, a `scenes.Scene`
+    style : int, default 0
+        8 bits: which of two words for each part; `style ^ 255` shares none of the choices
+    order : str, default "neutral"
+        one of ORDERS; neutral where the scene has no such phrase
+    definite : bool, default False
+        the agent is known: "the dog"
+
+    Returns
+    -------
+    str
+    """
     text = self._clause(*self._parts(scene, style, order, definite))
     if text.startswith("'s "): return "'s " + text[3].upper() + text[4:] + "." # Dutch: 's Ochtends
     return text + "。" if self.language == "zh" else text[0].upper() + text[1:] + "."
@@ -322,8 +367,26 @@ def _labels(phrase: str, head: str) -> str: # of English words; the last is the 
 def tree(self: Grammar,
     scene, style: int=0, order: str="neutral", definite: bool=False, # as for `sentence`
 ) -> str: # a label for each word, in the order of the words: "det nsubj aux root det mod obj"
-    """What each word of an English sentence is in its clause: its dependency tree, linearised. ValueError for
-    another language."""
+    """What each word of an English sentence is in its clause: its dependency tree, linearised.
+
+    Parameters
+    ----------
+    scene
+    style : int, default 0
+    order : str, default "neutral"
+    definite : bool, default False
+        as for `sentence`
+
+    Returns
+    -------
+    str
+        a label for each word, in the order of the words: "det nsubj aux root det mod obj"
+
+    Raises
+    ------
+    ValueError
+        For another language.
+    """
     if self.language != "en": raise ValueError(f"trees are drawn for English only, not for {self.language!r}")
     subject, verb, object, place, time, *rest = self._parts(scene, style, order, definite)
     _, _, complement = (verb + "  ").split(" ", 2) # is, running, and what else the verb is made of

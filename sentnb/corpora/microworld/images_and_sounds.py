@@ -18,7 +18,17 @@ from .corpus import Microworld
 
 # %% ../../../nbs/api/1_corpora/08_microworld/04_images_and_sounds.ipynb #c92d95d0
 class Images(NamedTuple):
-    "Pictures of one size, and the class of each; of sounds their spectrograms."
+    """Pictures of one size, and the class of each; of sounds their spectrograms.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [n, size, size, 3]; of sounds float32 [n, bands, frames, 1]
+    labels : np.ndarray
+        int64 [n], places in `names`
+    names : tuple[str, ...]
+        of the classes
+    """
     pixels: np.ndarray # uint8 [n, size, size, 3]; of sounds float32 [n, bands, frames, 1]
     labels: np.ndarray # int64 [n], places in `names`
     names: tuple[str, ...] # of the classes
@@ -40,7 +50,21 @@ def draw_scene(
     rng: random.Random, # where things stand
     size: int=32, # pixels
 ) -> np.ndarray: # uint8 [size, size, 3]
-    "Shapes by concept, at places that are drawn."
+    """Shapes by concept, at places that are drawn.
+
+    Parameters
+    ----------
+    scene : Scene
+    rng : random.Random
+        where things stand
+    size : int, default 32
+        pixels
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [size, size, 3]
+    """
     ground = [(255 + 2*part)//4 for part in _shape_code(f"place {scene.place}")[1]] if scene.place else [235]*3
     out = np.tile(np.uint8(ground), (size, size, 1))
     row, column = (np.mgrid[:size, :size] + .5)*2/size - 1   # from -1 to 1
@@ -74,7 +98,23 @@ def pictures(self: Microworld,
     size: int=32, # pixels
     split: str="train", # one of SPLITS
 ) -> Images: # in turn of each class
-    "Scenes of some agents, as many of each as the next (or one more); drawn apart from all sentences."
+    """Scenes of some agents, as many of each as the next (or one more); drawn apart from all sentences.
+
+    Parameters
+    ----------
+    n : int, default 240
+    classes : int, default 12
+        agents
+    size : int, default 32
+        pixels
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    Images
+        in turn of each class
+    """
     if size < 8: raise ValueError(f"size={size}: expected at least 8 pixels")
     def drawn(scene, rng): return draw_scene(scene, rng, size)
     pixels, labels, names = self._by_agent("pictures", n, classes, split, drawn)
@@ -92,7 +132,19 @@ from .corpus import Microworld
 
 # %% ../../../nbs/api/1_corpora/08_microworld/04_images_and_sounds.ipynb #e764a17f
 class Sounds(NamedTuple):
-    "Sounds of one length, and the class of each."
+    """Sounds of one length, and the class of each.
+
+    Parameters
+    ----------
+    waves : np.ndarray
+        float32 [n, samples], mostly within -1 to 1
+    rate : int
+        samples a second
+    labels : np.ndarray
+        int64 [n], places in `names`
+    names : tuple[str, ...]
+        of the classes
+    """
     waves: np.ndarray # float32 [n, samples], mostly within -1 to 1
     rate: int # samples a second
     labels: np.ndarray # int64 [n], places in `names`
@@ -119,7 +171,22 @@ def play_scene(
     seconds: float=1.,
     rate: int=8_000, # samples a second
 ) -> np.ndarray: # float32 [samples], within -1 to 1
-    "Tones by concept."
+    """Tones by concept.
+
+    Parameters
+    ----------
+    scene : Scene
+    rng : random.Random
+        when each tone begins, how loud it is, how well in tune
+    seconds : float, default 1.
+    rate : int, default 8_000
+        samples a second
+
+    Returns
+    -------
+    np.ndarray
+        float32 [samples], within -1 to 1
+    """
     samples = round(seconds*rate)
     out, long = np.zeros(samples), samples*3//10
     tones = [(scene.agent, .6, start) for start in ([.02, .3] if scene.number == "some" else [.05])]
@@ -142,7 +209,24 @@ def sounds(self: Microworld,
     rate: int=8_000, # samples a second
     split: str="train", # one of SPLITS
 ) -> Sounds: # in turn of each class
-    "Scenes of some agents, as many of each as the next (or one more); drawn apart from all sentences."
+    """Scenes of some agents, as many of each as the next (or one more); drawn apart from all sentences.
+
+    Parameters
+    ----------
+    n : int, default 240
+    classes : int, default 12
+        agents
+    seconds : float, default 1.
+    rate : int, default 8_000
+        samples a second
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    Sounds
+        in turn of each class
+    """
     if not (seconds > 0 and rate >= 2_000):
         raise ValueError(f"seconds={seconds}, rate={rate}: expected more than 0, and at least 2,000 a second")
     def played(scene, rng): return play_scene(scene, rng, seconds, rate)

@@ -15,7 +15,23 @@ from fastcore.basics import patch
 SPLITS = ("train", "dev", "test")
 
 class Scene(NamedTuple):
-    "What a sentence says: concepts of the lexicon, `\"\"` where it says nothing."
+    """What a sentence says: concepts of the lexicon, `""` where it says nothing.
+
+    Parameters
+    ----------
+    agent : str
+    number : str
+        of agents: "one" or "some"
+    quality : str
+        of the agent
+    verb : str
+    object : str
+    object_number : str
+        "one", "some", or "" for a substance and where there is no object
+    object_quality : str
+    place : str
+    time : str
+    """
     agent: str
     number: str # of agents: "one" or "some"
     quality: str # of the agent
@@ -36,7 +52,13 @@ class Scene(NamedTuple):
 _EMPTY = ("", "", "")
 
 class World:
-    "The concepts without words: which scenes make sense, and how similar two of them are."
+    """The concepts without words: which scenes make sense, and how similar two of them are.
+
+    Parameters
+    ----------
+    concepts : dict[str, dict[str, dict[str, str]]]
+        section -> concept -> column -> cell
+    """
     def __init__(self,
         concepts: dict[str, dict[str, dict[str, str]]], # section -> concept -> column -> cell
     ):
@@ -137,7 +159,20 @@ def draw(self: World,
     rng: random.Random,
     verb: str="", agent: str="", place: str="", # given; "": drawn
 ) -> Scene:
-    "A random scene that makes sense; about half have a place, a third a time, a quarter each quality."
+    """A random scene that makes sense; about half have a place, a third a time, a quarter each quality.
+
+    Parameters
+    ----------
+    rng : random.Random
+    verb : str, default ""
+    agent : str, default ""
+    place : str, default ""
+        given; "": drawn
+
+    Returns
+    -------
+    Scene
+    """
     verb = verb or rng.choice(self.doing[agent] if agent else self._all_verbs)
     agent = agent or rng.choice(self.agents[verb])
     places, number = self.where[verb, agent], "some" if rng.random() < .25 else "one"
@@ -157,7 +192,21 @@ def draw_object(self: World,
     agent: str="", # who is not the object, too
     noun: str="", # the object; "": drawn
 ) -> tuple[str, str, str]:
-    "An object of the verb, its number and quality; three empty strings for a verb that takes none."
+    """An object of the verb, its number and quality; three empty strings for a verb that takes none.
+
+    Parameters
+    ----------
+    rng : random.Random
+    verb : str
+    agent : str, default ""
+        who is not the object, too
+    noun : str, default ""
+        the object; "": drawn
+
+    Returns
+    -------
+    tuple[str, str, str]
+    """
     if not self.objects[verb]: return _EMPTY
     while not noun or noun == agent: noun = rng.choice(self.objects[verb])
     number = self.draw_number(rng, noun, self.verbs[verb]["many"])
@@ -170,7 +219,19 @@ def draw_number(self: World,
     noun: str,
     many: str="yes", # "no": the verb takes one object only
 ) -> str:
-    "one or some, as noun and verb allow; an empty string for a substance."
+    """one or some, as noun and verb allow; an empty string for a substance.
+
+    Parameters
+    ----------
+    rng : random.Random
+    noun : str
+    many : str, default "yes"
+        "no": the verb takes one object only
+
+    Returns
+    -------
+    str
+    """
     number = self.nouns[noun]["number"]
     if many == "no" and number == "count": number = "single"
     return "" if number == "mass" else "some" if number == "count" and rng.random() < .25 else "one"
@@ -265,7 +326,18 @@ def _parent(self: World, noun: str) -> str:
 
 @patch
 def entailed(self: World, rng: random.Random, x: Scene) -> Scene|None: # None: nothing found in this split
-    "Another scene, that is so whenever this one is."
+    """Another scene, that is so whenever this one is.
+
+    Parameters
+    ----------
+    rng : random.Random
+    x : Scene
+
+    Returns
+    -------
+    Scene|None
+        None: nothing found in this split
+    """
     for _ in range(20):
         y = x
         if rng.random() < .5: y = y._replace(agent=self._parent(y.agent))
@@ -316,7 +388,18 @@ _CHANGES = ("verb", "verb", "verb", "agent", "object", "place", "time", "quality
 
 @patch
 def contradicted(self: World, rng: random.Random, x: Scene) -> Scene|None: # None: nothing found in this split
-    "A scene that cannot be while this one is."
+    """A scene that cannot be while this one is.
+
+    Parameters
+    ----------
+    rng : random.Random
+    x : Scene
+
+    Returns
+    -------
+    Scene|None
+        None: nothing found in this split
+    """
     for _ in range(60):
         y, kind = x, rng.choice(_CHANGES)
         for slot in ("quality", "place", "time"):

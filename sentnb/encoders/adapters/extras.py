@@ -19,7 +19,17 @@ def _version(text: str) -> tuple[int, ...]:
 def extra(
     module: str, # one of EXTRAS
 ) -> ModuleType:
-    "Import an optional library; ImportError says how to install it, or that it is too old."
+    """Import an optional library; ImportError says how to install it, or that it is too old.
+
+    Parameters
+    ----------
+    module : str
+        one of EXTRAS
+
+    Returns
+    -------
+    ModuleType
+    """
     name, oldest = EXTRAS[module]
     how = f"pip install 'sentnb[{name}]', or pip install '{name}>={oldest}'"
     try: library = importlib.import_module(module)

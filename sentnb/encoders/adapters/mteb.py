@@ -26,14 +26,37 @@ from ..checkpoints import weights_digest
 def weights_fingerprint(
     encoder: Any, # a torch module, or an object with numpy arrays
 ) -> str: # 16 hexadecimal digits
-    "Changes with the class, with any weight, and with any setting that `settings` tells."
+    """Changes with the class, with any weight, and with any setting that `settings` tells.
+
+    Parameters
+    ----------
+    encoder : Any
+        a torch module, or an object with numpy arrays
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     kind, settings = type(encoder), encoder.settings() if hasattr(encoder, "settings") else None
     return fingerprint([kind.__module__, kind.__qualname__, settings, weights_digest(encoder)])
 
 # %% ../../../nbs/api/2_encoders/09_adapters/04_mteb.ipynb #b34a0a49
 class MtebEncoder:
     """A model for `mteb.evaluate` (2.0 and newer) from anything with `encode`; from a pixel encoder one
-    that reads images of text too."""
+    that reads images of text too.
+
+    Parameters
+    ----------
+    encoder : Any
+        with encode(texts, batch_size=..., show_progress=...)
+    name : str|None, default None
+        "owner/name" in MTEB's results
+    revision : str|None, default None
+        None: weights_fingerprint, when it is first asked for
+    **kwargs : Any
+        of MTEB's protocol; none is used
+    """
     def __init__(self,
         encoder: Any, # with encode(texts, batch_size=..., show_progress=...)
         name: str|None = None, # "owner/name" in MTEB's results
@@ -52,7 +75,13 @@ class MtebEncoder:
 
     @functools.cached_property
     def mteb_model_meta(self) -> Any: # a mteb.models.ModelMeta
-        "Name, revision, width, size. ImportError says how to install MTEB."
+        """Name, revision, width, size. ImportError says how to install MTEB.
+
+        Returns
+        -------
+        Any
+            a mteb.models.ModelMeta
+        """
         extra("mteb")
         from mteb.models import ModelMeta
         revision = self._revision or weights_fingerprint(self.encoder)
@@ -83,7 +112,28 @@ def encode(self: MtebEncoder,
     show_progress_bar: bool|None = False,
     **kwargs: Any, # task_metadata, hf_split, hf_subset, prompt_type: no task is treated in a way of its own
 ) -> np.ndarray: # float32 [n, d], unit length
-    "The vectors of all batches in their order. ValueError for batches of what the encoder does not read."
+    """The vectors of all batches in their order.
+
+    Parameters
+    ----------
+    inputs : Iterable[Mapping[str, Any]]
+        batches: {"text": [...]} or {"image": [...]}
+    batch_size : int, default 256
+        texts in one forward pass
+    show_progress_bar : bool|None, default False
+    **kwargs : Any
+        task_metadata, hf_split, hf_subset, prompt_type: no task is treated in a way of its own
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], unit length
+
+    Raises
+    ------
+    ValueError
+        For batches of what the encoder does not read.
+    """
     batches = iter(inputs)
     first = next(batches, None)
     if first is None: return self.encoder.encode([])
@@ -106,14 +156,38 @@ def _units(vectors: Any) -> torch.Tensor:
 def similarity(self: MtebEncoder,
     embeddings1: Any, embeddings2: Any, # [n, d] and [m, d]
 ) -> torch.Tensor: # float64 [n, m]
-    "Cosines of all with all."
+    """Cosines of all with all.
+
+    Parameters
+    ----------
+    embeddings1 : Any
+    embeddings2 : Any
+        [n, d] and [m, d]
+
+    Returns
+    -------
+    torch.Tensor
+        float64 [n, m]
+    """
     return _units(embeddings1) @ _units(embeddings2).T
 
 @patch
 def similarity_pairwise(self: MtebEncoder,
     embeddings1: Any, embeddings2: Any, # [n, d] each
 ) -> torch.Tensor: # float64 [n]
-    "Cosines of each with its partner."
+    """Cosines of each with its partner.
+
+    Parameters
+    ----------
+    embeddings1 : Any
+    embeddings2 : Any
+        [n, d] each
+
+    Returns
+    -------
+    torch.Tensor
+        float64 [n]
+    """
     return (_units(embeddings1)*_units(embeddings2)).sum(-1)
 
 # %% ../../../nbs/api/2_encoders/09_adapters/04_mteb.ipynb #b19c7a51
@@ -181,7 +255,25 @@ def pairs_task(
     renderer: TextRenderer|None = None, # draws the sentences: Visual STS
     longest: int = 529, # patches of a picture; ValueError names a text that needs more
 ) -> Any: # a mteb task, its data loaded
-    "Scored pairs as a task of MTEB, one subset a language. ImportError says how to install MTEB."
+    """Scored pairs as a task of MTEB, one subset a language. ImportError says how to install MTEB.
+
+    Parameters
+    ----------
+    pairs : Mapping[str, Pairs]
+        language -> sentences 1, sentences 2, gold scores
+    name : str
+        of the task, letters and digits
+    split : str, default "test"
+    renderer : TextRenderer|None, default None
+        draws the sentences: Visual STS
+    longest : int, default 529
+        patches of a picture; ValueError names a text that needs more
+
+    Returns
+    -------
+    Any
+        a mteb task, its data loaded
+    """
     extra("mteb")
     import datasets
     from mteb.abstasks.sts import AbsTaskSTS
@@ -202,7 +294,24 @@ def sts_task(
     split: str = "test", # select on "dev", report "test"
     renderer: TextRenderer|None = None, # draws the sentences: Visual STS
 ) -> Any: # a mteb task, its data loaded
-    "An STS test from the local mirror (or the Hub, see corpora) as a task of MTEB."
+    """An STS test from the local mirror (or the Hub, see corpora) as a task of MTEB.
+
+    Parameters
+    ----------
+    name : str, default "STS-B"
+        one of corpora.STS
+    languages : Iterable[str], default ("en",)
+        others than English for "STS-B" only
+    split : str, default "test"
+        select on "dev", report "test"
+    renderer : TextRenderer|None, default None
+        draws the sentences: Visual STS
+
+    Returns
+    -------
+    Any
+        a mteb task, its data loaded
+    """
     columns = ("sentence1", "sentence2", "score")
     pairs = {}
     for language in [languages] if isinstance(languages, str) else languages:
@@ -215,7 +324,21 @@ def run_task(
     task: Any, # of MTEB: from sts_task or pairs_task, or one of its own
     batch_size: int = 256,
 ) -> dict[str, dict[str, dict[str, float]]]: # split -> subset -> metric, fractions
-    "`mteb.evaluate` without its cache, and the numbers alone. ImportError says how to install MTEB."
+    """`mteb.evaluate` without its cache, and the numbers alone. ImportError says how to install MTEB.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode, or a MtebEncoder
+    task : Any
+        of MTEB: from sts_task or pairs_task, or one of its own
+    batch_size : int, default 256
+
+    Returns
+    -------
+    dict[str, dict[str, dict[str, float]]]
+        split -> subset -> metric, fractions
+    """
     mteb = extra("mteb")
     model = encoder if isinstance(encoder, MtebEncoder) else MtebEncoder(encoder)
     result = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False,

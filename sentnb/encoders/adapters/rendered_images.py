@@ -55,7 +55,20 @@ def read_pictures(
     """Pictures of text as strips. What is longer than max_patches is cut, refused or parted, as the
     renderer does with text.
 
-    TypeError and ValueError name the picture that is none, or is not made of rows of patch_size pixels."""
+    TypeError and ValueError name the picture that is none, or is not made of rows of patch_size pixels.
+
+    Parameters
+    ----------
+    pictures : Iterable[Any]
+        n images of PIL, or uint8 [16k, w] or [16k, w, 3]; dark on white, nothing lossy
+    config : RenderConfig|None, default None
+        whose patch_size, max_patches and long hold
+
+    Returns
+    -------
+    Strips
+        as if the renderer had drawn them
+    """
     config = config or RenderConfig()
     p, room = config.patch_size, config.max_patches - 1
     pieces, index, truncated = [], [], []

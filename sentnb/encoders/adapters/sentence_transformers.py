@@ -24,7 +24,19 @@ from ..checkpoints import read_json
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #e24ef7a3
 class SentenceModule(nn.Module):
-    "An encoder of ours as the first and only module of a `SentenceTransformer` (5.0 and newer)."
+    """An encoder of ours as the first and only module of a `SentenceTransformer` (5.0 and newer).
+
+    Parameters
+    ----------
+    encoder : Any
+        a PixelEncoder, TextEncoder, StaticEncoder, or another with `encode` and `width`
+    normalize : bool, default True
+        unit length, as `encode` does
+    head : str, default "drop"
+        "drop" or "keep" the training head
+    max_seq_length : int|None, default None
+        fewer patches or tokens than the encoder's own
+    """
     save_in_root = True # the folder of the SentenceTransformer is then a checkpoint of the encoder too
 
     def __init__(self,
@@ -78,7 +90,13 @@ def get_sentence_embedding_dimension(self: SentenceModule) -> int: # its name be
 
 @patch
 def get_config_dict(self: SentenceModule) -> dict[str, Any]: # what is saved beside the encoder
-    "How the encoder is used, and its class."
+    """How the encoder is used, and its class.
+
+    Returns
+    -------
+    dict[str, Any]
+        what is saved beside the encoder
+    """
     kind = type(self.encoder)
     return dict(encoder=f"{kind.__module__}.{kind.__qualname__}", normalize=self.normalize, head=self.head,
                 max_seq_length=self._max_seq_length)
@@ -117,7 +135,22 @@ def preprocess(self: SentenceModule,
 ) -> dict[str, torch.Tensor]: # on the CPU
     """What `forward` takes: strips as pixel_values (uint8 [m, 16, 16p]) with num_patches and text_index,
     tokens as input_ids and attention_mask, or, of an encoder without weights to train, the vectors at
-    once as sentence_embedding. A TextsCut says of the first batch in which texts were cut how many were."""
+    once as sentence_embedding. A TextsCut says of the first batch in which texts were cut how many were.
+
+    Parameters
+    ----------
+    inputs : Sequence[Any]
+        n texts, or n pictures of text for a pixel encoder
+    prompt : str|None, default None
+        put before each text
+    **kwargs : Any
+        of sentence-transformers; none is used
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+        on the CPU
+    """
     inputs, pictures = self._checked(inputs, prompt)
     limit = self.max_seq_length
     if self._draws:
@@ -153,7 +186,20 @@ def forward(self: SentenceModule,
     features: dict[str, torch.Tensor], # as preprocess gives them, on the encoder's device
     **kwargs: Any, # of sentence-transformers; none is used
 ) -> dict[str, torch.Tensor]: # with sentence_embedding, float32 [n, d]
-    "Vectors of the inputs; the strips of one scrolled text count by their patches."
+    """Vectors of the inputs; the strips of one scrolled text count by their patches.
+
+    Parameters
+    ----------
+    features : dict[str, torch.Tensor]
+        as preprocess gives them, on the encoder's device
+    **kwargs : Any
+        of sentence-transformers; none is used
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+        with sentence_embedding, float32 [n, d]
+    """
     if not self._computes: return features
     if self._draws:
         lengths = features["num_patches"]
@@ -173,8 +219,24 @@ def save(self: SentenceModule,
 ) -> None:
     """Write the encoder's files and sentnb_module.json, each whole or not at all.
 
-    FileExistsError where another kind of model is; ValueError for pickled weights; TypeError for an
-    encoder that is not of sentnb.encoders."""
+    Parameters
+    ----------
+    output_path : str|Path
+        a folder; what else lies in it stays
+    *args : Any
+    safe_serialization : bool, default True
+    **kwargs : Any
+        of sentence-transformers
+
+    Raises
+    ------
+    FileExistsError
+        Where another kind of model is.
+    ValueError
+        For pickled weights.
+    TypeError
+        For an encoder that is not of sentnb.encoders.
+    """
     record, output = self.get_config_dict(), Path(output_path)
     if not safe_serialization:
         raise ValueError("safe_serialization=False: weights are saved as safetensors only")
@@ -222,7 +284,28 @@ def load(cls: SentenceModule,
     revision: str|None = None, local_files_only: bool = False, # for the Hub
     **kwargs: Any, # of sentence-transformers; none is used
 ) -> SentenceModule: # in eval mode
-    "Load what `save` wrote. ValueError and FileNotFoundError say what is wrong with the folder."
+    """Load what `save` wrote. ValueError and FileNotFoundError say what is wrong with the folder.
+
+    Parameters
+    ----------
+    model_name_or_path : str|Path
+        a folder, or a Hub id
+    subfolder : str, default ""
+        in which the module's files lie
+    token : bool|str|None, default None
+    cache_folder : str|None, default None
+        for the Hub
+    revision : str|None, default None
+    local_files_only : bool, default False
+        for the Hub
+    **kwargs : Any
+        of sentence-transformers; none is used
+
+    Returns
+    -------
+    SentenceModule
+        in eval mode
+    """
     folder = _folder_of(model_name_or_path, subfolder, revision=revision, token=token, cache_dir=cache_folder,
                         local_files_only=local_files_only)
     file = folder/_RECORD
@@ -241,7 +324,26 @@ def sentence_transformer(
     **options: Any, # of SentenceTransformer: prompts, similarity_fn_name, ...
 ) -> Any: # a sentence_transformers.SentenceTransformer
     """`SentenceTransformer(modules=[SentenceModule(encoder)])`, on the encoder's device. ImportError says
-    how to install the extra."""
+    how to install the extra.
+
+    Parameters
+    ----------
+    encoder : Any
+        as SentenceModule; moved to `device`
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+        or "keep"
+    device : str|torch.device|None, default None
+        None: where the encoder is
+    **options : Any
+        of SentenceTransformer: prompts, similarity_fn_name, ...
+
+    Returns
+    -------
+    Any
+        a sentence_transformers.SentenceTransformer
+    """
     library, module = extra("sentence_transformers"), SentenceModule(encoder, normalize, head)
     device = str(device or getattr(encoder, "device", "cpu"))
     return library.SentenceTransformer(modules=[module], device=device, **options)

@@ -55,7 +55,15 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
     """A sentence encoder over rendered text.
 
     `encode` is what most callers want; `forward` is for training and takes uint8 strips as `TextRenderer`
-    gives them. The render configuration is a part of the model: it is saved with it, fonts by sha256."""
+    gives them. The render configuration is a part of the model: it is saved with it, fonts by sha256.
+
+    Parameters
+    ----------
+    config : PixelConfig|None, default None
+        sizes
+    render : RenderConfig|None, default None
+        how text is drawn; words aligned to patches unless said otherwise
+    """
     lengths_on_host = (1,) # of what collate gives: read there, so that nobody waits for a GPU to say them
     fonts = () # files of those that a checkpoint brings
 
@@ -112,7 +120,13 @@ def _told(config, *later: str) -> dict: # the values of its fields
 
 @patch
 def settings(self: PixelEncoder) -> dict: # what JSON can hold
-    "What decides the model besides its weights: the sizes, and how text is drawn."
+    """What decides the model besides its weights: the sizes, and how text is drawn.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     encoder = _told(self.config, "final_norm", "patch_features")
     encoder["pixel_normalisation"] = encoder.pop("pixel_normalization") # spelled so in these keys
     return dict(encoder=encoder, render=_told(self.renderer.config, "lowercase", "split_punctuation"))
@@ -123,7 +137,19 @@ def collate(self: PixelEncoder,
     texts: Sequence[str],
     max_length: int|None=None, # patches; None: the renderer's own
 ) -> tuple[torch.Tensor, torch.Tensor]: # what `forward` takes, on the CPU: uint8 [n, 16, 16p] and int64 [n]
-    "Texts drawn for one batch, one strip each."
+    """Texts drawn for one batch, one strip each.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        patches; None: the renderer's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        what `forward` takes, on the CPU: uint8 [n, 16, 16p] and int64 [n]
+    """
     strips = self.renderer(texts, max_patches=max_length)
     where = self.cut_at(max_length or self.renderer.config.max_patches)
     note_cut(int(strips.truncated.sum()), len(texts), where, silent=True)
@@ -133,7 +159,17 @@ def collate(self: PixelEncoder,
 def cut_at(self: PixelEncoder,
     patches: int, # the black one counted
 ) -> str:
-    "Where a text is cut, and what reads it whole, in words."
+    """Where a text is cut, and what reads it whole, in words.
+
+    Parameters
+    ----------
+    patches : int
+        the black one counted
+
+    Returns
+    -------
+    str
+    """
     return f"at {patches} patches; long='scroll' (of from_pretrained, or replace) reads them whole"
 
 # %% ../../../nbs/api/2_encoders/04_pixel/02_encoder.ipynb #41bdd28f
@@ -141,7 +177,18 @@ def cut_at(self: PixelEncoder,
 def patches(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
 ) -> torch.Tensor: # float [n, p, 256] in [0, 1]
-    "A strip cut into its patches, the rows of a patch one after the other."
+    """A strip cut into its patches, the rows of a patch one after the other.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+
+    Returns
+    -------
+    torch.Tensor
+        float [n, p, 256] in [0, 1]
+    """
     size = self.config.patch_size
     if pixels.dtype != torch.uint8:
         raise TypeError(f"pixels are {pixels.dtype}: expected uint8, 255 = paper, as the renderer gives them")
@@ -155,7 +202,18 @@ def patches(self: PixelEncoder,
 def normalized(self: PixelEncoder,
     patches: torch.Tensor, # float [..., 256], as `patches` gives them; changed in place
 ) -> torch.Tensor: # float [..., 256]
-    "Patches standardised or whitened, as the configuration says."
+    """Patches standardised or whitened, as the configuration says.
+
+    Parameters
+    ----------
+    patches : torch.Tensor
+        float [..., 256], as `patches` gives them; changed in place
+
+    Returns
+    -------
+    torch.Tensor
+        float [..., 256]
+    """
     if not self.config.pixel_normalization: return patches
     x = patches.sub_(self.pixel_mean)
     if self.config.pixel_normalization != "whiten": return x.mul_(self.pixel_scale)
@@ -173,7 +231,18 @@ def _weigh(self: PixelEncoder, features: torch.Tensor) -> torch.Tensor: # [..., 
 def patch_states(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
 ) -> torch.Tensor: # [n, 1 + p, d]
-    "What goes into the first layer: the projected patches behind [CLS], with their positions."
+    """What goes into the first layer: the projected patches behind [CLS], with their positions.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+
+    Returns
+    -------
+    torch.Tensor
+        [n, 1 + p, d]
+    """
     x = self.patches(pixels)
     n, p, _ = x.shape
     if p > self.config.max_patches:
@@ -191,7 +260,19 @@ def patch_states(self: PixelEncoder,
 def patch_weights(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
 ) -> torch.Tensor: # [n, p], without gradient
-    "What the state of each patch is multiplied by; about 1 on average over the texts of `fit_patch_weights`."
+    """What the state of each patch is multiplied by; about 1 on average over the texts of
+    `fit_patch_weights`.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+
+    Returns
+    -------
+    torch.Tensor
+        [n, p], without gradient
+    """
     if not self.config.patch_features:
         raise ValueError("this encoder has patch_features=0: all its patches weigh the same")
     with torch.no_grad():
@@ -205,7 +286,22 @@ def transform(self: PixelEncoder,
     mask: torch.Tensor, # bool [n, s], True where attended to
     maps: dict|None=None, # {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
 ) -> torch.Tensor: # [n, s, d]
-    "The layers and the last norm."
+    """The layers and the last norm.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d], any s of the positions that `patch_states` gives
+    mask : torch.Tensor
+        bool [n, s], True where attended to
+    maps : dict|None, default None
+        {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
+
+    Returns
+    -------
+    torch.Tensor
+        [n, s, d]
+    """
     for i, layer in enumerate(self.vit.encoder.layer):
         if maps is None or i not in maps: x = layer(x, mask[:, None, None])
         else:
@@ -219,7 +315,22 @@ def hidden_states(self: PixelEncoder,
     num_patches: torch.Tensor, # int64 [n], text patches, black patch not counted
     maps: dict|None=None, # as `transform` takes it
 ) -> tuple[torch.Tensor, torch.Tensor]: # [n, 1 + p, width] after the last norm, and the mask bool [n, 1 + p]
-    "All states of all positions; position 0 is [CLS]. With two means those before the layers come first."
+    """All states of all positions; position 0 is [CLS]. With two means those before the layers come first.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+    num_patches : torch.Tensor
+        int64 [n], text patches, black patch not counted
+    maps : dict|None, default None
+        as `transform` takes it
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        [n, 1 + p, width] after the last norm, and the mask bool [n, 1 + p]
+    """
     if num_patches.shape != (len(pixels),):
         raise ValueError(f"num_patches of shape {tuple(num_patches.shape)}: "
                          f"expected one number for each of the {len(pixels)} strips")
@@ -237,7 +348,22 @@ def pool(self: PixelEncoder,
     head: str="drop", # "drop" or "keep" the training head
 ) -> torch.Tensor: # [n, d], not normalized
     """The masked mean over text and black patch (or [CLS]), behind the head where it is kept; of "first and
-    last" both means, each of length 1."""
+    last" both means, each of length 1.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        [n, 1 + p, d]
+    mask : torch.Tensor
+        bool [n, 1 + p]
+    head : str, default "drop"
+        "drop" or "keep" the training head
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d], not normalized
+    """
     one_of("drop", "keep")("head", head)
     if self.config.pooling == "cls": states, mask = states[:, :1], mask[:, :1]
     else: states, mask = states[:, 1:], mask[:, 1:]
@@ -271,11 +397,29 @@ def forward(self: PixelEncoder,
     head: str="drop", # "keep" in training when there is one
     attention_layers: Sequence[int]|None=None, # give the attention maps of these layers too; 0 is the first
 ) -> torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]: # [n, d], not normalized; see below
-    """Embeddings of strips. Rows of similar length are computed together, which changes none beyond rounding.
+    """Embeddings of strips. Rows of similar length are computed together, which changes none beyond
+    rounding.
 
-    With `attention_layers` a list of maps, [n, heads, s, s] a layer asked for, and the mask bool [n, s] come
-    too. The s places of a map are [CLS], the patches, and the black one at the end; it is 0 past those of the
-    row's neighbours in length."""
+    With `attention_layers` a list of maps, [n, heads, s, s] a layer asked for, and the mask bool [n, s]
+    come too. The s places of a map are [CLS], the patches, and the black one at the end; it is 0 past
+    those of the row's neighbours in length.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p]
+    num_patches : torch.Tensor
+        int64 [n]
+    head : str, default "drop"
+        "keep" in training when there is one
+    attention_layers : Sequence[int]|None, default None
+        give the attention maps of these layers too; 0 is the first
+
+    Returns
+    -------
+    torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], ...
+        [n, d], not normalized; see below
+    """
     rows_of = length_chunks(num_patches.cpu(), chunk_rows(len(pixels), pixels.device))
     parts = []
     for strips, lengths in self._chunks(pixels, num_patches, rows_of):
@@ -292,7 +436,23 @@ def encode_window(self: PixelEncoder,
     normalize: bool=True, # unit length
     head: str="drop", # or "keep" the training head
 ) -> np.ndarray: # float32 [n, d]
-    "What `encode` does with the texts that it holds at a time."
+    """What `encode` does with the texts that it holds at a time.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        strips in one forward pass; on a CPU at most 64
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+        or "keep" the training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     strips = self.renderer(texts)
     note_cut(int(strips.truncated.sum()), len(texts), self.cut_at(self.renderer.config.max_patches))
     pixels, lengths = torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches)

@@ -19,7 +19,20 @@ def whitening(
     patches: torch.Tensor, # float64 [m, k]
     floor: float=0.05, # smallest standard deviation of a component that is divided by
 ) -> torch.Tensor: # float64 [k, k]: patches less their mean, times this, have covariance I
-    "The principal components of patches, each over its deviation, the largest variance first."
+    """The principal components of patches, each over its deviation, the largest variance first.
+
+    Parameters
+    ----------
+    patches : torch.Tensor
+        float64 [m, k]
+    floor : float, default 0.05
+        smallest standard deviation of a component that is divided by
+
+    Returns
+    -------
+    torch.Tensor
+        float64 [k, k]: patches less their mean, times this, have covariance I
+    """
     variance, components = torch.linalg.eigh(torch.cov(patches.T))
     # else their signs are the machine's
     components *= components.gather(0, components.abs().argmax(0)[None]).sign()
@@ -31,7 +44,20 @@ def fit_pixel_normalization(self: PixelEncoder,
     texts: list[str], # a sample of what will be read, some hundreds
     floor: float=0.05, # smallest standard deviation to divide by, of pixels in [0, 1], or of a component
 ) -> PixelEncoder: # itself
-    "Set mean and scale of the 256 pixel positions, or their whitening, from the text patches of `texts`."
+    """Set mean and scale of the 256 pixel positions, or their whitening, from the text patches of `texts`.
+
+    Parameters
+    ----------
+    texts : list[str]
+        a sample of what will be read, some hundreds
+    floor : float, default 0.05
+        smallest standard deviation to divide by, of pixels in [0, 1], or of a component
+
+    Returns
+    -------
+    PixelEncoder
+        itself
+    """
     if not self.config.pixel_normalization:
         raise ValueError("this encoder has pixel_normalization=False: there is nothing to fit")
     strips = self.renderer(texts)
@@ -105,8 +131,23 @@ def fit_patch_weights(self: PixelEncoder, # with patch_features
 ) -> PixelEncoder: # itself
     """Let each patch weigh what its inverse document frequency says, as far as its features can tell.
 
-    Weights of 1 on average over the patches of `texts`, by ridge regression; the features are centred. To be
-    called after `fit_pixel_normalization`."""
+    Weights of 1 on average over the patches of `texts`, by ridge regression; the features are centred. To
+    be called after `fit_pixel_normalization`.
+
+    Parameters
+    ----------
+    texts : list[str]
+        a sample of what will be read, some thousands, in all its languages
+    groups : Sequence|None, default None
+        of each text, e.g. its language: a patch is as rare as in its commonest
+    ridge : float, default 1.
+        added to the diagonal of the normal equations
+
+    Returns
+    -------
+    PixelEncoder
+        itself
+    """
     if not self.config.patch_features:
         raise ValueError("this encoder has patch_features=0: there is nothing to fit")
     if isinstance(texts, str): raise TypeError("texts is a str: expected a list of texts")

@@ -23,7 +23,38 @@ from ..attention_maps import attend
 @checked(num_channels=one_of(1, 3), pooling=one_of("mean", "cls", "first and last"),
          pixel_normalization=one_of(True, False, "whiten"))
 class PixelConfig:
-    "The architecture of a pixel encoder; field names follow PIXEL's config.json."
+    """The architecture of a pixel encoder; field names follow PIXEL's config.json.
+
+    Parameters
+    ----------
+    hidden_size : int, default 192
+        d
+    num_hidden_layers : int, default 4
+    num_attention_heads : int, default 6
+        must divide hidden_size
+    intermediate_size : int, default 768
+        width of the feed-forward layer
+    patch_size : int, default 16
+        pixels, height of a strip as well
+    max_patches : int, default 64
+        number of learned positions, [CLS] not counted
+    num_channels : int, default 1
+        PIXEL has 3; a gray strip is expanded by the projection, never in memory
+    hidden_dropout_prob : float, default 0.1
+    attention_probs_dropout_prob : float, default 0.1
+    layer_norm_eps : float, default 1e-12
+    qkv_bias : bool, default True
+    pixel_normalization : bool|str, default True
+        standardise each of the 256 pixels, or "whiten" them; PIXEL: False
+    head : bool, default False
+        a training head (Linear, GELU, LayerNorm a patch) stands behind the last layer
+    pooling : str, default "mean"
+        "mean" of the patches, "cls", "first and last": means before and after the layers
+    final_norm : bool, default True
+        LayerNorm at the end; without it a long state counts for more in the mean
+    patch_features : int, default 0
+        width of a layer of cosines, which also weighs each patch; 0: none
+    """
     hidden_size: int = 192 # d
     num_hidden_layers: int = 4
     num_attention_heads: int = 6 # must divide hidden_size
@@ -59,7 +90,17 @@ def from_dict(cls: PixelConfig,
 ) -> PixelConfig:
     """Read our own config or PIXEL's.
 
-    PIXEL's pixels are not standardised, and its image_size says how many patches there are."""
+    PIXEL's pixels are not standardised, and its image_size says how many patches there are.
+
+    Parameters
+    ----------
+    values : dict[str, Any]
+        ours, or the content of a PIXEL config.json
+
+    Returns
+    -------
+    PixelConfig
+    """
     if values.get("hidden_act", "gelu") != "gelu":
         raise ValueError(f"hidden_act={values['hidden_act']!r}: this encoder computes 'gelu'")
     known = {field.name for field in dataclasses.fields(cls)}
@@ -77,7 +118,22 @@ def sincos_positions(
     d: int, # width, a multiple of 4
     grid: int = 23, # patches in a row of the imagined grid
 ) -> torch.Tensor: # float32 [1 + n, d]; the row of [CLS] is zero
-    "The 2-D sin-cos positions of PIXEL: column half first, each half sines then cosines."
+    """The 2-D sin-cos positions of PIXEL: column half first, each half sines then cosines.
+
+    Parameters
+    ----------
+    n : int
+        number of patches
+    d : int
+        width, a multiple of 4
+    grid : int, default 23
+        patches in a row of the imagined grid
+
+    Returns
+    -------
+    torch.Tensor
+        float32 [1 + n, d]; the row of [CLS] is zero
+    """
     frequency = 1/10000**(np.arange(d//4, dtype=np.float64)/(d/4))
     halves = []
     for axis in (np.arange(n) % grid, np.arange(n)//grid):
@@ -117,7 +173,22 @@ def attended(self: PixelLayer,
     mask: torch.Tensor, # bool [n, 1, 1, s], True where attended to
     maps: list|None=None, # the map [n, heads, s, s] is appended; None: fused attention, which has none
 ) -> torch.Tensor: # [n, s, d], before the output projection
-    "What each position gathers from the others."
+    """What each position gathers from the others.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, 1, 1, s], True where attended to
+    maps : list|None, default None
+        the map [n, heads, s, s] is appended; None: fused attention, which has none
+
+    Returns
+    -------
+    torch.Tensor
+        [n, s, d], before the output projection
+    """
     n, s, d = x.shape
     parts = self.attention.attention
     q, k, v = (f(x).view(n, s, self.heads, -1).transpose(1, 2) for f in (parts.query, parts.key, parts.value))
@@ -139,7 +210,22 @@ def forward(self: PixelLayer,
     mask: torch.Tensor, # bool [n, 1, 1, s], True where attended to
     maps: list|None=None, # as `attended` takes it
 ) -> torch.Tensor: # [n, s, d]
-    "Attention, then the feed-forward layer, each added to what came in."
+    """Attention, then the feed-forward layer, each added to what came in.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, 1, 1, s], True where attended to
+    maps : list|None, default None
+        as `attended` takes it
+
+    Returns
+    -------
+    torch.Tensor
+        [n, s, d]
+    """
     h = self.attention.output.dense(self.attended(self.layernorm_before(x), mask, maps))
     x = x + F.dropout(h, self.dropout, self.training)
     h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
@@ -166,7 +252,14 @@ def initialize(
     model: nn.Module, # with `vit`
     config: PixelConfig,
 ) -> None:
-    "Weights drawn from torch's generator."
+    """Weights drawn from torch's generator.
+
+    Parameters
+    ----------
+    model : nn.Module
+        with `vit`
+    config : PixelConfig
+    """
     embeddings = model.vit.embeddings
     for module in model.modules():
         if not isinstance(module, (nn.Linear, nn.Conv2d)): continue

@@ -46,7 +46,24 @@ def replace(self: PixelEncoder,
     render: RenderConfig|None=None, # how text is drawn; None: as it is
     long: str|None=None, # past max_patches: "truncate", "error" or "scroll"; None: as `render` says
 ) -> PixelEncoder: # on the same device, in eval mode; the given one stays as it is
-    "The same weights with another head, dropout or drawing, as `dataclasses.replace` does it."
+    """The same weights with another head, dropout or drawing, as `dataclasses.replace` does it.
+
+    Parameters
+    ----------
+    head : bool|None, default None
+        with PIXEL's extra layer (a new one is drawn), or without; None: as it is
+    dropout : float|None, default None
+        of states and attention; None: as it is
+    render : RenderConfig|None, default None
+        how text is drawn; None: as it is
+    long : str|None, default None
+        past max_patches: "truncate", "error" or "scroll"; None: as `render` says
+
+    Returns
+    -------
+    PixelEncoder
+        on the same device, in eval mode; the given one stays as it is
+    """
     config = dataclasses.replace(self.config, head=self.config.head if head is None else head)
     drawing = _with_fonts(render or self.render_config, self.render_config, self.fonts)
     other = type(self)(_with_dropout(config, dropout), _with_long(drawing, long))
@@ -68,8 +85,27 @@ def save_pretrained(self: PixelEncoder,
 ) -> Path: # the folder
     """Write config.json and model.safetensors; the old checkpoint stays until the new one is whole.
 
-    What else lies in the folder (a model card, a folder of results) stays in it. FileExistsError on a folder
-    of anything but ours."""
+    What else lies in the folder (a model card, a folder of results) stays in it.
+
+    Parameters
+    ----------
+    folder : str|Path
+        replaced when it is a checkpoint of ours, refused when it is something else
+    half : bool, default False
+        store the weights as bfloat16: half the size
+    more : dict[str, Any]|None, default None
+        further tensors and, under "config", further settings: a decoder's
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    FileExistsError
+        On a folder of anything but ours.
+    """
     def ours(place):
         config = place/"config.json"
         return config.exists() and read_json(config).get("model_type") == "sentnb-pixel"
@@ -141,7 +177,31 @@ def from_pretrained(cls: PixelEncoder,
     """Load a checkpoint of ours, of PIXEL or of Pixel-Linguist. Its text is drawn in the fonts that lie in
     its folder, else in those of the system.
 
-    Only safetensors are read. Missing or unknown weights are an error, and so is another kind of encoder."""
+    Only safetensors are read. Missing or unknown weights are an error, and so is another kind of encoder.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    max_patches : int|None, default None
+        fewer positions than the checkpoint has, e.g. 64 of PIXEL's 529
+    render : RenderConfig|None, default None
+        another way to draw; in the checkpoint's own fonts, if it names none
+    revision : str|None, default None
+        of the Hub; None: the declared commit, else the newest
+    device : str|torch.device, default "cpu"
+    dropout : float|None, default None
+        of states and attention, for training on; None: as it was saved
+    long : str|None, default None
+        past max_patches: "truncate", "error" or "scroll"; None: as it was saved
+    convert : bool, default False
+        pickled weights of the Hub are converted to safetensors, once, in the cache
+
+    Returns
+    -------
+    PixelEncoder
+        in eval mode
+    """
     folder = checkpoint_folder(name, revision, convert=convert)
     values, state = _read_config(folder, name), _read_weights(folder, name)
     config = PixelConfig.from_dict(values)

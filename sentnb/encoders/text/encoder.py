@@ -64,7 +64,23 @@ class TextEncoder(SentenceEncoder, Pushable, nn.Module):
     CANINE, the encoder of T5 or ByT5 ...) and its tokeniser.
 
     `encode` is what most callers want; `collate` and `forward` are for training. The training head is
-    SimCSE's: a new Linear and tanh behind the pooling, not BERT's pooler."""
+    SimCSE's: a new Linear and tanh behind the pooling, not BERT's pooler.
+
+    Parameters
+    ----------
+    model : nn.Module
+        a PreTrainedModel that gives last_hidden_state
+    tokenizer
+        its tokeniser
+    pooling : str, default "mean"
+        one of POOLINGS
+    max_length : int|None, default None
+        tokens, special ones included; None: what the model has positions for
+    long : str, default "truncate"
+        past max_length: "truncate" or "error"
+    head : bool, default False
+        a training head
+    """
     def __init__(self,
         model: nn.Module, # a PreTrainedModel that gives last_hidden_state
         tokenizer, # its tokeniser
@@ -117,7 +133,31 @@ def small_text_encoder(
     dropout: float=0.1, # of states and of attention
     **config, # other fields of BertConfig
 ) -> TextEncoder: # weights drawn from torch's generator
-    "A BERT without weights of anybody's, for `tokenizer`."
+    """A BERT without weights of anybody's, for `tokenizer`.
+
+    Parameters
+    ----------
+    tokenizer
+        e.g. from train_wordpiece
+    hidden_size : int, default 192
+    num_hidden_layers : int, default 4
+    num_attention_heads : int, default 6
+        the defaults of PixelConfig
+    intermediate_size : int|None, default None
+        None: four times hidden_size
+    max_length : int, default 128
+        positions
+    pooling : str, default "mean"
+    dropout : float, default 0.1
+        of states and of attention
+    **config
+        other fields of BertConfig
+
+    Returns
+    -------
+    TextEncoder
+        weights drawn from torch's generator
+    """
     if hidden_size % num_attention_heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of "
                          f"num_attention_heads={num_attention_heads}")
@@ -136,14 +176,37 @@ def count_cut(self: TextEncoder,
     lengths: Sequence[int], # tokens of each, as `token_ids` gave them
     max_length: int, # that token_ids was given
 ) -> int:
-    "How many texts `token_ids` has cut."
+    """How many texts `token_ids` has cut.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    lengths : Sequence[int]
+        tokens of each, as `token_ids` gave them
+    max_length : int
+        that token_ids was given
+
+    Returns
+    -------
+    int
+    """
     return count_longer(self.tokenizer, texts, lengths, max_length) if self.long == "truncate" else 0
 
 @patch
 def cut_at(self: TextEncoder,
     tokens: int, # special ones counted
 ) -> str:
-    "Where a text is cut, and what reads more of it, in words."
+    """Where a text is cut, and what reads more of it, in words.
+
+    Parameters
+    ----------
+    tokens : int
+        special ones counted
+
+    Returns
+    -------
+    str
+    """
     return cut_in_words(tokens, _positions(self.model))
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #06a05f62
@@ -153,7 +216,19 @@ def token_ids(self: TextEncoder,
     max_length: int|None=None, # fewer than the encoder's own
 ) -> list[list[int]]: # special tokens included, not padded
     """Tokenise. What is longer than max_length is cut before the last special token, or refused
-    (long='error')."""
+    (long='error').
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        fewer than the encoder's own
+
+    Returns
+    -------
+    list[list[int]]
+        special tokens included, not padded
+    """
     limit = self.max_length if max_length is None else max_length
     if not 3 <= limit <= self.max_length:
         raise ValueError(f"max_length={limit}: expected from 3 to {self.max_length}, the encoder's own")
@@ -178,7 +253,19 @@ def collate(self: TextEncoder,
     texts: Iterable[str],
     max_length: int|None=None, # fewer tokens than the encoder's own
 ) -> tuple[torch.Tensor, torch.Tensor]: # input_ids and attention_mask, int64 [n, s] on the CPU
-    "What `forward` takes, padded on the right to the longest of the texts."
+    """What `forward` takes, padded on the right to the longest of the texts.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        fewer tokens than the encoder's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        input_ids and attention_mask, int64 [n, s] on the CPU
+    """
     return padded(self.token_ids(texts, max_length), self.tokenizer.pad_token_id)
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #637443f1
@@ -196,7 +283,22 @@ def hidden_states(self: TextEncoder,
     attention_mask: torch.Tensor, # int64 [n, s], 1 where there is a token
     maps: dict|None=None, # {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
 ) -> tuple[torch.Tensor, torch.Tensor]: # [n, s, d] and the mask bool [n, s]
-    "States of the last layer, or the mean of two layers where the pooling is of two."
+    """States of the last layer, or the mean of two layers where the pooling is of two.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+        int64 [n, s]
+    attention_mask : torch.Tensor
+        int64 [n, s], 1 where there is a token
+    maps : dict|None, default None
+        {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        [n, s, d] and the mask bool [n, s]
+    """
     first, length = dict(first_last=1, embedding_last=0).get(self.pooling), input_ids.shape[1]
     if self.config.model_type == "canine":
         input_ids, attention_mask = _with_room(self.config.downsampling_rate, input_ids, attention_mask)
@@ -213,7 +315,22 @@ def pool(self: TextEncoder,
     mask: torch.Tensor, # bool [n, s]
     head: str="drop", # "drop" or "keep" the training head
 ) -> torch.Tensor: # [n, d], not normalised
-    "One vector of all tokens of a row, behind the head where it is kept."
+    """One vector of all tokens of a row, behind the head where it is kept.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, s]
+    head : str, default "drop"
+        "drop" or "keep" the training head
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d], not normalised
+    """
     if head not in ("drop", "keep"): raise ValueError(f"head={head!r}: expected 'drop' or 'keep'")
     vectors = pooled(states, mask, self.pooling)
     if head == "drop": return vectors
@@ -232,7 +349,24 @@ def forward(self: TextEncoder,
     beyond rounding.
 
     With `attention_layers` come a list of maps, [n, heads, s, s] a layer asked for, and the mask bool
-    [n, s]. A map is 0 past the places of the row's neighbours in length."""
+    [n, s]. A map is 0 past the places of the row's neighbours in length.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+        int64 [n, s]
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    head : str, default "drop"
+        "keep" in training when there is one
+    attention_layers : Sequence[int]|None, default None
+        give the maps of these layers as well; 0 is the first
+
+    Returns
+    -------
+    torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], ...
+        [n, d], not normalised
+    """
     parts, chunks = [], []
     for rows, (ids, mask) in by_length(attention_mask.sum(1), input_ids, attention_mask):
         maps = map_layers(attention_layers, self.config.num_hidden_layers)
@@ -249,7 +383,23 @@ def encode_window(self: TextEncoder,
     normalize: bool=True, # unit length
     head: str="drop", # or "keep" the training head
 ) -> np.ndarray: # float32 [n, d]
-    "The texts that `encode` holds at a time."
+    """The texts that `encode` holds at a time.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        texts in one forward pass; on a CPU at most 64
+    normalize : bool, default True
+        unit length
+    head : str, default "drop"
+        or "keep" the training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     rows = self.token_ids(texts)
     lengths = torch.tensor([len(row) for row in rows])
     size = min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size
@@ -271,7 +421,13 @@ def _of_tokenizer(tokenizer, code_points: bool) -> object: # what JSON can hold
 
 @patch
 def settings(self: TextEncoder) -> dict: # what JSON can hold
-    "Everything that decides the model but its weights; the tokeniser by fingerprint."
+    """Everything that decides the model but its weights; the tokeniser by fingerprint.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     volatile = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures")
     config = {name: value for name, value in self.config.to_dict().items() if name not in volatile}
     tokenizer = fingerprint(_of_tokenizer(self.tokenizer, self.config.model_type == "canine"))
@@ -287,7 +443,27 @@ def save_encoder(
     half: bool=False, # store the weights as bfloat16
     **notes, # for sentnb.json, beside pooling and length
 ) -> Path: # the folder
-    "Write an encoder, or a model around it, as a folder of transformers."
+    """Write an encoder, or a model around it, as a folder of transformers.
+
+    Parameters
+    ----------
+    encoder : TextEncoder
+    folder : str|Path
+        as TextEncoder.save_pretrained
+    state : dict[str, torch.Tensor]
+        weights, under the names of `architecture`; the training head is added
+    architecture : str
+        a class of transformers
+    half : bool, default False
+        store the weights as bfloat16
+    **notes
+        for sentnb.json, beside pooling and length
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     head = encoder.head.state_dict() if encoder.has_head else {}
     state = state | {f"head.{name}": weight for name, weight in head.items()}
     notes = dict(pooling=encoder.pooling, max_length=encoder.max_length, long=encoder.long) | notes
@@ -300,7 +476,20 @@ def save_pretrained(self: TextEncoder,
     half: bool=False, # store the weights as bfloat16: half the size
 ) -> Path: # the folder
     """Write a folder that `AutoModel` and `AutoTokenizer` read, with pooling and length in sentnb.json; the
-    old checkpoint stays until the new one is whole."""
+    old checkpoint stays until the new one is whole.
+
+    Parameters
+    ----------
+    folder : str|Path
+        replaced when it is a text checkpoint of ours, refused when it is something else
+    half : bool, default False
+        store the weights as bfloat16: half the size
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     return save_encoder(self, folder, self.model.state_dict(), type(self.model).__name__, half)
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #674091f4
@@ -309,7 +498,24 @@ def as_encoder(
     pooling: str|None=None, max_length: int|None=None, long: str|None=None, # None: as `notes` has them
     cls: type=TextEncoder,
 ) -> TextEncoder:
-    "What load_checkpoint gave, as an encoder, its training head included."
+    """What load_checkpoint gave, as an encoder, its training head included.
+
+    Parameters
+    ----------
+    model : nn.Module
+    tokenizer
+    notes : dict
+    folder : Path
+        as load_checkpoint gives them
+    pooling : str|None, default None
+    max_length : int|None, default None
+    long : str|None, default None
+        None: as `notes` has them
+
+    Returns
+    -------
+    TextEncoder
+    """
     if max_length is None: max_length = notes.get("max_length")
     head = bool(getattr(model.config, "head", False))
     encoder = cls(model, tokenizer, pooling or notes.get("pooling", "mean"), max_length,
@@ -333,7 +539,31 @@ def from_pretrained(cls: TextEncoder,
 ) -> TextEncoder: # in eval mode, float32
     """Load one of ours or of the Hub: safetensors, no remote code; a missing weight is an error.
 
-    Warns where ConditionalMaskedLanguageModel would give other vectors."""
+    Warns where ConditionalMaskedLanguageModel would give other vectors.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    pooling : str|None, default None
+        one of POOLINGS; None: as it was saved, else "mean"
+    max_length : int|None, default None
+        None: as it was saved, else what the model has positions for
+    revision : str|None, default None
+        of the Hub; pin it
+    device : str|torch.device, default "cpu"
+    long : str|None, default None
+        "truncate" or "error"; None: as it was saved, else "truncate"
+    dropout : float|None, default None
+        for training on; None: as saved
+    convert : bool, default False
+        pickled weights to safetensors
+
+    Returns
+    -------
+    TextEncoder
+        in eval mode, float32
+    """
     loaded = load_checkpoint(AutoModel, name, revision, convert)
     encoder = as_encoder(*loaded, pooling, max_length, long, cls).to(device).eval()
     if dropout is not None: set_dropout(encoder, dropout)

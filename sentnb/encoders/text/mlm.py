@@ -57,7 +57,21 @@ class MaskedLanguageModel(Pushable, nn.Module):
     """BERT's pre-training (section 3.1 of its paper) of a TextEncoder, without the next-sentence task.
 
     Of each text `mask_ratio` of the tokens, at least one, are chosen; special tokens never are.
-    `masked_batch` makes what `forward` takes."""
+    `masked_batch` makes what `forward` takes.
+
+    Parameters
+    ----------
+    encoder : TextEncoder
+        trained in place
+    mask_ratio : float, default 0.15
+        share of the tokens of a text that is predicted
+    mask_share : float, default 0.8
+        of these so many become [MASK]
+    random_share : float, default 0.1
+        and so many another token; the rest stays
+    whole : nn.Module|None, default None
+        transformers' masked language model of `encoder.model`; None: a new head
+    """
     def __init__(self,
         encoder: TextEncoder, # trained in place
         mask_ratio: float=0.15, # share of the tokens of a text that is predicted
@@ -85,7 +99,13 @@ class MaskedLanguageModel(Pushable, nn.Module):
     def max_length(self) -> int: return self.encoder.max_length
 
     def settings(self) -> dict: # what JSON can hold
-        "Everything that decides the model but its weights."
+        """Everything that decides the model but its weights.
+
+        Returns
+        -------
+        dict
+            what JSON can hold
+        """
         masking = dict(mask_ratio=self.mask_ratio, mask_share=self.mask_share, random_share=self.random_share)
         return dict(self.encoder.settings(), **masking)
 
@@ -115,7 +135,24 @@ def masked_batch(self: MaskedLanguageModel,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: # corrupted input_ids, mask, labels; int64 [n, s]
     """Tokenise and corrupt; labels are -100 where nothing is predicted.
 
-    ValueError when no text has a token that could be predicted."""
+    Parameters
+    ----------
+    texts : Sequence[str]
+    rng : random.Random|Sequence[random.Random]
+        all randomness; of several each is of a text
+    max_length : int|None, default None
+        fewer tokens than the encoder's own
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+        corrupted input_ids, mask, labels; int64 [n, s]
+
+    Raises
+    ------
+    ValueError
+        When no text has a token that could be predicted.
+    """
     rows = self.encoder.token_ids(texts, max_length)
     rngs = rng if isinstance(rng, Sequence) else [rng]*len(rows)
     labels = [self._corrupt(row, own) for row, own in zip(rows, rngs, strict=True)]
@@ -130,7 +167,21 @@ def logits(self: MaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s]
     chosen: torch.Tensor, # bool [n, s], where to predict
 ) -> torch.Tensor: # [m, vocabulary], rows in the order of input_ids[chosen]
-    "Scores of all tokens at the m chosen positions."
+    """Scores of all tokens at the m chosen positions.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    chosen : torch.Tensor
+        bool [n, s], where to predict
+
+    Returns
+    -------
+    torch.Tensor
+        [m, vocabulary], rows in the order of input_ids[chosen]
+    """
     with attending(input_ids.device):
         states = self.encoder.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
     return self.decoder(states[chosen])
@@ -139,7 +190,20 @@ def logits(self: MaskedLanguageModel,
 def forward(self: MaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, # as masked_batch gives them
 ) -> torch.Tensor: # float32 scalar
-    "The mean cross entropy of the tokens to be predicted."
+    """The mean cross entropy of the tokens to be predicted.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+    labels : torch.Tensor
+        as masked_batch gives them
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     logits, targets = [], []
     for _, (ids, mask, label) in by_length(attention_mask.sum(1), input_ids, attention_mask, labels):
         chosen = label != -100
@@ -157,7 +221,22 @@ def accuracy(self: MaskedLanguageModel,
     max_length: int|None=None,
 ) -> dict: # accuracy and top5 (shares), loss (nats a token), n (tokens predicted)
     """Masked-LM accuracy: the share of the tokens to be predicted, masked as in training, whose best (five
-    best) guess is right."""
+    best) guess is right.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        held out
+    seed : int, default 0
+        of what is masked
+    batch_size : int, default 64
+    max_length : int|None, default None
+
+    Returns
+    -------
+    dict
+        accuracy and top5 (shares), loss (nats a token), n (tokens predicted)
+    """
     right = right5 = n = 0
     loss = 0.
     with evaluating(self):
@@ -178,7 +257,20 @@ def fill(self: MaskedLanguageModel,
     text: str, # with one or more [MASK]
     k: int=5, # guesses for each
 ) -> list[list[tuple[str, float]]]: # for each [MASK] its k likeliest tokens and their probabilities
-    "What the model would write for each mask of a text."
+    """What the model would write for each mask of a text.
+
+    Parameters
+    ----------
+    text : str
+        with one or more [MASK]
+    k : int, default 5
+        guesses for each
+
+    Returns
+    -------
+    list[list[tuple[str, float]]]
+        for each [MASK] its k likeliest tokens and their probabilities
+    """
     tokenizer = self.encoder.tokenizer
     ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
     chosen = ids == tokenizer.mask_token_id
@@ -196,7 +288,24 @@ def save_pretrained(self: MaskedLanguageModel,
     beside: Mapping[str, torch.Tensor]|None=None, # of a model around it, under names that these do not know
     **notes: Any, # of that model, for sentnb.json
 ) -> Path: # the folder
-    "Write a folder that `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel` read."
+    """Write a folder that `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel` read.
+
+    Parameters
+    ----------
+    folder : str|Path
+        as TextEncoder.save_pretrained
+    half : bool, default False
+        store the weights as bfloat16
+    beside : Mapping[str, torch.Tensor]|None, default None
+        of a model around it, under names that these do not know
+    **notes : Any
+        of that model, for sentnb.json
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     parts = {self._prefix: self.encoder.model, self._name: self.decoder}
     state = {f"{part}.{name}": weight
              for part, module in parts.items() for name, weight in module.state_dict().items()}
@@ -211,7 +320,28 @@ def from_pretrained(cls: MaskedLanguageModel,
     device: str|torch.device="cpu",
     **masking: float, # mask_ratio, mask_share, random_share; else as they were saved
 ) -> MaskedLanguageModel: # in eval mode, float32
-    "Load encoder and head. ValueError when the checkpoint has no head, as that of an encoder alone."
+    """Load encoder and head.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    revision : str|None, default None
+        of the Hub; pin it
+    device : str|torch.device, default "cpu"
+    **masking : float
+        mask_ratio, mask_share, random_share; else as they were saved
+
+    Returns
+    -------
+    MaskedLanguageModel
+        in eval mode, float32
+
+    Raises
+    ------
+    ValueError
+        When the checkpoint has no head, as that of an encoder alone.
+    """
     whole, tokenizer, notes, folder = load_checkpoint(AutoModelForMaskedLM, name, revision)
     defaults = dict(mask_ratio=.15, mask_share=.8, random_share=.1)
     if unknown := sorted(masking.keys() - defaults):

@@ -77,8 +77,23 @@ def forward_with_maps(
 ): # what the model gives
     """A forward pass that also fills `maps`.
 
-    A model that does not ask the registry (MPNet) computes all maps as ever, and those asked for are kept.
-    ValueError for a model whose layers have no map of that shape (CANINE)."""
+    A model that does not ask the registry (MPNet) computes all maps as ever, and those asked for are
+    kept.
+
+    Parameters
+    ----------
+    model : nn.Module
+        a PreTrainedModel, an encoder
+    maps : dict|None
+        {layer: None}: filled with [n, heads, s, s], after softmax and dropout; None: no maps
+    **inputs : Tensor
+        of the model
+
+    Raises
+    ------
+    ValueError
+        For a model whose layers have no map of that shape (CANINE).
+    """
     if maps is None: return model(**inputs)
     if not model._can_set_attn_implementation(): return _keep_some(model, maps, inputs)
     with _asking(model, maps): out = model(**inputs)

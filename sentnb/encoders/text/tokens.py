@@ -20,7 +20,17 @@ from ..base import each_text
 def without_surrogates(
     text: str,
 ) -> str: # as long
-    "A lone surrogate is no character of any text: U+FFFD stands for it, as for what cannot be decoded."
+    """A lone surrogate is no character of any text: U+FFFD stands for it, as for what cannot be decoded.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        as long
+    """
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #ad2b82b7
@@ -65,7 +75,30 @@ def train_wordpiece(
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
     """Learn a WordPiece vocabulary (BERT, section 3); the same texts give the same one.
 
-    ValueError when vocab_size has no room for the alphabet."""
+    Parameters
+    ----------
+    texts : Iterable[str]
+        read twice; an iterator is kept in memory
+    vocab_size : int, default 8192
+        at most that many tokens, the five special ones included
+    lowercase : bool, default True
+    strip_accents : bool, default False
+        BERT's uncased models do; é and e, й and и are then one
+    min_frequency : int, default 2
+        of a pair of pieces, to be merged
+    max_alphabet : int|None, default None
+        most frequent characters that are kept; None: a quarter of vocab_size
+
+    Returns
+    -------
+    PreTrainedTokenizerFast
+        [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
+
+    Raises
+    ------
+    ValueError
+        When vocab_size has no room for the alphabet.
+    """
     if isinstance(texts, Iterator): texts = list(texts)
     cleaner = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     normalizer = normalizers.Sequence([normalizers.NFC(), cleaner])
@@ -100,7 +133,21 @@ def train_characters(
     vocab_size: int=1024, # at most that many tokens, the five special ones included; what is rarer is [UNK]
     lowercase: bool=True,
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
-    "A token for each of the most frequent characters, spaces included; the same texts give the same one."
+    """A token for each of the most frequent characters, spaces included; the same texts give the same one.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        read once
+    vocab_size : int, default 1024
+        at most that many tokens, the five special ones included; what is rarer is [UNK]
+    lowercase : bool, default True
+
+    Returns
+    -------
+    PreTrainedTokenizerFast
+        [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
+    """
     if vocab_size <= len(SPECIAL_TOKENS):
         raise ValueError(f"vocab_size={vocab_size}: {len(SPECIAL_TOKENS)} special tokens leave no room "
                          "for a character; give more")
@@ -114,7 +161,17 @@ def train_characters(
 def byte_tokenizer(
     lowercase: bool=True,
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, the bytes follow
-    "A token for each of the 256 bytes of UTF-8: there is nothing to learn, and no text is unknown."
+    """A token for each of the 256 bytes of UTF-8: there is nothing to learn, and no text is unknown.
+
+    Parameters
+    ----------
+    lowercase : bool, default True
+
+    Returns
+    -------
+    PreTrainedTokenizerFast
+        [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, the bytes follow
+    """
     tokens = sorted(pre_tokenizers.ByteLevel.alphabet())
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return _singles(tokens, _as_it_is(lowercase), to_bytes, decoders.ByteLevel())
@@ -132,7 +189,20 @@ def padded(
     rows: list[list[int]], # ids, or labels
     value: int, # behind the end of a row
 ) -> tuple[torch.Tensor, torch.Tensor]: # int64 [n, s], and the mask int64 [n, s], 1 where a row is
-    "Rows as wide as the longest of them."
+    """Rows as wide as the longest of them.
+
+    Parameters
+    ----------
+    rows : list[list[int]]
+        ids, or labels
+    value : int
+        behind the end of a row
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        int64 [n, s], and the mask int64 [n, s], 1 where a row is
+    """
     ids = torch.full((len(rows), max(map(len, rows), default=0)), value)
     for target, row in zip(ids, rows): target[:len(row)] = torch.tensor(row)
     lengths = torch.tensor([len(row) for row in rows])
@@ -143,7 +213,20 @@ def by_length(
     lengths: torch.Tensor, # int64 [n], of the rows
     *tensors: torch.Tensor, # [n, s] each
 ) -> Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]: # which rows, int64 [m]; of each tensor these rows
-    "Rows of similar length together, cut where the longest of them ends."
+    """Rows of similar length together, cut where the longest of them ends.
+
+    Parameters
+    ----------
+    lengths : torch.Tensor
+        int64 [n], of the rows
+    *tensors : torch.Tensor
+        [n, s] each
+
+    Yields
+    ------
+    Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]
+        which rows, int64 [m]; of each tensor these rows
+    """
     size, lengths = chunk_rows(len(lengths), lengths.device), lengths.cpu()
     for rows in length_chunks(lengths, size):
         width = int(lengths[rows].max())
@@ -156,7 +239,21 @@ def count_longer(
     lengths: Sequence[int], # tokens of each, at most `limit`
     limit: int,
 ) -> int:
-    "How many texts have more than `limit` tokens."
+    """How many texts have more than `limit` tokens.
+
+    Parameters
+    ----------
+    tokenizer
+        of transformers
+    texts : Sequence[str]
+    lengths : Sequence[int]
+        tokens of each, at most `limit`
+    limit : int
+
+    Returns
+    -------
+    int
+    """
     full = [without_surrogates(text) for text, length in zip(texts, lengths) if length == limit]
     if not full: return 0
     options = dict(return_attention_mask=False, return_token_type_ids=False, verbose=False)
@@ -166,7 +263,19 @@ def cut_in_words(
     limit: int, # tokens, special ones counted
     places: int|None, # of the model; None: any number
 ) -> str:
-    "Where a text is cut, and what reads more of it."
+    """Where a text is cut, and what reads more of it.
+
+    Parameters
+    ----------
+    limit : int
+        tokens, special ones counted
+    places : int|None
+        of the model; None: any number
+
+    Returns
+    -------
+    str
+    """
     if places == limit: return f"at {limit} tokens, all that the model has places for; encode their parts"
     return f"at {limit} tokens; from_pretrained(..., max_length={places or 2*limit}) reads more of them"
 
@@ -176,7 +285,22 @@ def pooled(
     mask: torch.Tensor, # bool [n, s]
     pooling: str, # "cls": the first; "max": of each dimension the largest; else the mean
 ) -> torch.Tensor: # [n, d]
-    "What a row's states are together; the padding is left out."
+    """What a row's states are together; the padding is left out.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, s]
+    pooling : str
+        "cls": the first; "max": of each dimension the largest; else the mean
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d]
+    """
     if pooling == "cls": return states[:, 0]
     if pooling == "max": return states.masked_fill(~mask[..., None], -torch.inf).amax(1)
     weight = mask[..., None].to(states.dtype)

@@ -28,7 +28,33 @@ def save_checkpoint(
     notes: dict, # the content of sentnb.json
     half: bool=False, # float32 weights are stored as bfloat16
 ) -> Path: # the folder
-    "Write all files of a checkpoint, or leave the old one. FileExistsError on a folder of anything but ours."
+    """Write all files of a checkpoint, or leave the old one.
+
+    Parameters
+    ----------
+    folder : str|Path
+        replaced when it is a text checkpoint of ours, refused when it is something else
+    state : Mapping[str, torch.Tensor]
+        of tied weights the first name is kept, as transformers does
+    config : dict
+        of transformers
+    tokenizer
+        of transformers
+    notes : dict
+        the content of sentnb.json
+    half : bool, default False
+        float32 weights are stored as bfloat16
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    FileExistsError
+        On a folder of anything but ours.
+    """
     def ours(place):
         record = place/"sentnb.json"
         return record.is_file() and read_json(record).get("model_type") == "sentnb-text"
@@ -51,7 +77,23 @@ def text_folder(
     revision: str|None=None, # of the Hub; None: the declared commit, else the newest
     convert: bool=False, # pickled weights of the Hub to safetensors, in the cache
 ) -> Path: # a folder with config.json and safetensors
-    "Find a checkpoint of a text model. FileNotFoundError, ValueError and OSError say what is wrong with it."
+    """Find a checkpoint of a text model. FileNotFoundError, ValueError and OSError say what is wrong with
+    it.
+
+    Parameters
+    ----------
+    name : str|Path
+        a folder, a name in data/checkpoints, or a Hub id
+    revision : str|None, default None
+        of the Hub; None: the declared commit, else the newest
+    convert : bool, default False
+        pickled weights of the Hub to safetensors, in the cache
+
+    Returns
+    -------
+    Path
+        a folder with config.json and safetensors
+    """
     files = "config.json, model.safetensors and a tokeniser"
     folder = checkpoint_folder(name, revision, files, False, convert)
     values = read_json(folder/"config.json")
@@ -102,7 +144,17 @@ def _read_model(auto, name: str|Path, folder: Path) -> tuple[nn.Module, dict]: #
 def averages(
     folder: Path, # of a checkpoint
 ) -> bool:
-    "Whether its vectors are means of projections, as ConditionalMaskedLanguageModel alone gives them."
+    """Whether its vectors are means of projections, as ConditionalMaskedLanguageModel alone gives them.
+
+    Parameters
+    ----------
+    folder : Path
+        of a checkpoint
+
+    Returns
+    -------
+    bool
+    """
     notes = read_json(folder/"sentnb.json") if (folder/"sentnb.json").is_file() else {}
     return notes.get("conditional", {}).get("variant") == "averaged"
 
@@ -114,8 +166,25 @@ def load_checkpoint(
 ) -> tuple[nn.Module, object, dict, Path]: # model (float32, eval), tokeniser, content of sentnb.json, folder
     """Read a checkpoint of ours or of the Hub: safetensors only, no remote code.
 
-    ValueError names a weight that is missing or of another shape. A UserWarning where an encoder alone was
-    asked for, and vectors are those of more."""
+    ValueError names a weight that is missing or of another shape. A UserWarning where an encoder alone
+    was asked for, and vectors are those of more.
+
+    Parameters
+    ----------
+    auto
+        AutoModel, AutoModelForMaskedLM ...
+    name : str|Path
+        as text_folder
+    revision : str|None, default None
+        of the Hub; None: the declared commit, else the newest
+    convert : bool, default False
+        pickled weights of the Hub to safetensors, in the cache
+
+    Returns
+    -------
+    tuple[nn.Module, object, dict, Path]
+        model (float32, eval), tokeniser, content of sentnb.json, folder
+    """
     folder = text_folder(name, revision, convert)
     if auto is AutoModel and averages(folder):
         warnings.warn(f"{name} was saved with variant='averaged': its vectors are means of projections, "
