@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from sentnb import losses
 from sentnb.core import positive, project_root
-from sentnb.losses.checks import floats, vectors
-from sentnb.losses.checks import gather
+from sentnb.losses.checks import gather, validated_floats, validated_vectors
 
 GOLDEN = project_root().parent/"shared"/"golden"/"losses"
 few = settings(max_examples=40, deadline=None, derandomize=True)
@@ -167,7 +166,7 @@ x = torch.ones(3, 4)
     (dict(b=x[:2]), ValueError, "b has 2 rows, a has 3"),
     (dict(b=x[:, :2]), ValueError, "b has 2 dimensions, a has 4"),
     (dict(b=x[0]), ValueError, r"b has shape \[4\]"),
-    (dict(a=x.long()), TypeError, "a is torch.int64: expected a tensor of floats"),
+    (dict(a=x.long()), TypeError, "a is torch.int64: expected a floating-point tensor"),
     (dict(b=None), TypeError, "b is NoneType"),
     (dict(a=None), TypeError, "a is NoneType"),
     (dict(hard_negatives=x[:1]), ValueError, "hard_negatives has 1 rows"),
@@ -175,7 +174,7 @@ x = torch.ones(3, 4)
     (dict(queue=x[0]), ValueError, "queue has shape"),
     (dict(queue=x[:, :3]), ValueError, "queue has 3 dimensions, a has 4"),
     (dict(b=x.to("meta")), ValueError, "b is on meta, a is on cpu"),
-    (dict(b=-x, temperature=1e-39), FloatingPointError, "of rows that are finite.*overflow"),
+    (dict(b=-x, temperature=1e-39), FloatingPointError, "all rows here are finite.*overflow"),
 ])
 
 
@@ -193,10 +192,10 @@ def test_not_a_number_is_located(name, bad):
 
 # the door
 
-def test_the_door_gives_one_dtype_outside_autocast_and_keeps_the_signature():
-    @vectors("a", "b", others=("queue",), at_least=2, temperature=positive(0.1))
+def test_validation_gives_one_dtype_outside_autocast_and_keeps_the_signature():
+    @validated_vectors("a", "b", unpaired=("queue",), min_rows=2, temperature=positive(0.1))
     def dtypes(a, b, temperature=0.1, queue=None):
-        "What it was given."
+        "Record the dtypes."
         seen.append([x.dtype for x in (a, b, queue) if x is not None])
         assert not torch.is_autocast_enabled("cpu")
         return a.sum()
@@ -204,17 +203,17 @@ def test_the_door_gives_one_dtype_outside_autocast_and_keeps_the_signature():
     with torch.autocast("cpu", dtype=torch.bfloat16): dtypes(half, b=half)
     dtypes(half, half, queue=torch.ones(1, 3).double())
     assert seen == [[torch.float32]*2, [torch.float64]*3]
-    assert dtypes.__doc__ == "What it was given." and dtypes.__name__ == "dtypes"
+    assert dtypes.__doc__ == "Record the dtypes." and dtypes.__name__ == "dtypes"
     with pytest.raises(ValueError, match="a has 1 rows: expected at least 2"): dtypes(half[:1], half[:1])
     with pytest.raises(TypeError, match="missing a required argument: 'b'"): dtypes(half)
 
 
 def test_floats_of_any_shape():
-    @floats("scores")
+    @validated_floats("scores")
     def highest(scores, places=None): return scores.max()
     assert highest(torch.ones(2, 3, 4).half()).dtype == torch.float32
     assert highest(torch.ones(()).double()).dtype == torch.float64
-    with pytest.raises(TypeError, match="scores is torch.int64: expected a tensor of floats"):
+    with pytest.raises(TypeError, match="scores is torch.int64: expected a floating-point tensor"):
         highest(torch.ones(2).long())
 
 

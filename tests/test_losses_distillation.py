@@ -1,4 +1,4 @@
-"losses.distillation against NumPy in float64, and what it refuses."
+"losses.supervised.vector_distance against NumPy in float64, and what it refuses."
 import numpy as np
 import pytest
 import torch
@@ -43,11 +43,11 @@ GOOD = torch.ones(2, 3)
 
 
 @pytest.mark.parametrize("student, teacher, error, message", [
-    (GOOD, GOOD[:1], ValueError, "teacher has 1 rows, student has 2: row i of one belongs to row i"),
+    (GOOD, GOOD[:1], ValueError, "teacher has 1 rows, student has 2: row i of one must belong to row i"),
     (GOOD, GOOD[:, :2], ValueError, "teacher has 2 dimensions, student has 3"),
     (GOOD[0], GOOD[0], ValueError, "rows, dimensions"),
-    (GOOD[:0], GOOD[:0], ValueError, "an empty batch: student has no rows"),
-    (GOOD, torch.tensor([[1., 0, 0], [0, 0, 0]]), ValueError, "teacher, row 1: a vector of length 0"),
+    (GOOD[:0], GOOD[:0], ValueError, "student has no rows: the batch is empty"),
+    (GOOD, torch.tensor([[1., 0, 0], [0, 0, 0]]), ValueError, "teacher, row 1 is a zero vector"),
     (GOOD, GOOD.long(), TypeError, "teacher is torch.int64"),
     (GOOD.numpy(), GOOD, TypeError, "student is ndarray"),
     (torch.tensor([[1., 1, 1], [1, torch.nan, 1]]), GOOD, FloatingPointError, "student, row 1"),

@@ -121,5 +121,5 @@ def test_the_printed_equation_in_a_loop(n, d, seed):
 
 def test_the_printed_equation_needs_two_labels():
     a, b, _, _ = draw(0, 4, 3)
-    with pytest.raises(ValueError, match="all 4 labels are one"):
+    with pytest.raises(ValueError, match="all 4 labels are equal"):
         sup_con(a, b, torch.full((4,), 3), variant="paper_eq4")

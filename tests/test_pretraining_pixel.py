@@ -109,15 +109,15 @@ x, m = torch.rand(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("arguments, error, says", [
-    ((x, x[:1], m), ValueError, "expected one shape"),
+    ((x, x[:1], m), ValueError, "expected the same shape"),
     ((x, x, m[:1]), ValueError, r"one for each patch, \[2, 3\]"),
     ((x, x, m.float()), ValueError, "expected bool"),
-    ((x, x, ~m), ValueError, "no patch is hidden"),
+    ((x, x, ~m), ValueError, "no patch is masked"),
     ((x.long(), x, m), TypeError, "predicted is torch.int64"),
     ((x, None, m), TypeError, "target is NoneType"),
     ((x*math.nan, x, m), FloatingPointError, "not finite"),
     ((x[..., :1], x[..., :1], m), ValueError, "normalize=False"),
-    ((x[0, 0], x[0, 0]), ValueError, "expected one shape"),
+    ((x[0, 0], x[0, 0]), ValueError, "expected the same shape"),
 ])
 
 
@@ -129,7 +129,7 @@ def test_patch_loss_errors(arguments, error, says):
     (x, torch.zeros(2, 3).int(), TypeError, "expected int64"),
     (x, torch.zeros(2).long(), ValueError, r"\[2, 3\]"),
     (x, torch.full((2, 3), 4), ValueError, "0 to 3"),
-    (x, torch.full((2, 3), -100), ValueError, "no token is hidden"),
+    (x, torch.full((2, 3), -100), ValueError, "no token is masked"),
     (x*math.inf, torch.zeros(2, 3).long(), FloatingPointError, "not finite"),
     (x.int(), torch.zeros(2, 3).long(), TypeError, "logits is torch.int32"),
 ])
