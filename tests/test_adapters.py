@@ -16,7 +16,7 @@ from sentnb.corpora import Microworld
 from sentnb.encoders.adapters import (
     CODES, EXTRAS, MtebEncoder, SentenceModule, extra, pairs_task, read_pictures, run_task,
     sentence_transformer, sts_task, weights_fingerprint)
-from sentnb.encoders.base import TextsCut
+from sentnb.encoders.base import TextsTruncated
 from sentnb.encoders.pixel import PixelConfig, PixelEncoder
 from sentnb.encoders.static import StaticEncoder
 from sentnb.encoders.text import small_text_encoder, train_wordpiece
@@ -59,7 +59,7 @@ def encoders(world):
     return encoders
 
 
-def vectors_of(module: SentenceModule, texts: list, **options) -> np.ndarray:
+def encode_texts(module: SentenceModule, texts: list, **options) -> np.ndarray:
     with torch.inference_mode():
         return module(module.preprocess(texts, **options))["sentence_embedding"].numpy()
 
@@ -73,17 +73,17 @@ def close(a, b, tolerance=1e-6) -> bool:
 def test_the_module_gives_the_encoders_vectors_saves_and_loads(kind, encoders, tmp_path):
     encoder = encoders[kind]
     module = SentenceModule(encoder).eval()
-    assert close(vectors_of(module, TEXTS), encoder.encode(TEXTS))
-    as_they_are = vectors_of(SentenceModule(encoder, normalize=False).eval(), TEXTS)
+    assert close(encode_texts(module, TEXTS), encoder.encode(TEXTS))
+    as_they_are = encode_texts(SentenceModule(encoder, normalize=False).eval(), TEXTS)
     assert close(as_they_are, encoder.encode(TEXTS, normalize=False))
-    assert close(vectors_of(module, ["cat"], prompt="the "), encoder.encode(["the cat"]))
-    assert module.get_embedding_dimension() == encoder.width == vectors_of(module, ["a"]).shape[1]
+    assert close(encode_texts(module, ["cat"], prompt="the "), encoder.encode(["the cat"]))
+    assert module.get_embedding_dimension() == encoder.width == encode_texts(module, ["a"]).shape[1]
     for _ in range(2): module.save(str(tmp_path/"saved"))
     files = {path.name for path in (tmp_path/"saved").iterdir()}
     assert {"sentnb_module.json", "config.json", "model.safetensors"} <= files
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pkl", ".py"))]
     again = SentenceModule.load(str(tmp_path/"saved"), subfolder="", trust_remote_code=False)
-    assert (vectors_of(again, TEXTS) == vectors_of(module, TEXTS)).all() and not again.training
+    assert (encode_texts(again, TEXTS) == encode_texts(module, TEXTS)).all() and not again.training
     assert (type(encoder).from_pretrained(tmp_path/"saved").encode(TEXTS) == encoder.encode(TEXTS)).all()
     assert weights_fingerprint(again.encoder) == weights_fingerprint(encoder)
 
@@ -92,12 +92,12 @@ def test_options_are_kept(encoders, tmp_path):
     module = SentenceModule(encoders["pixel"], normalize=False, head="keep", max_seq_length=6).eval()
     assert module.preprocess(TEXTS)["pixel_values"].shape[2] == 6*16
     expected = encoders["pixel"](*encoders["pixel"].collate(TEXTS, 6), head="keep").detach().numpy()
-    assert close(vectors_of(module, TEXTS), expected)
+    assert close(encode_texts(module, TEXTS), expected)
     assert np.abs(expected - encoders["pixel"].encode(TEXTS, normalize=False)).max() > .01
     module.save(tmp_path)
     again = SentenceModule.load(tmp_path)
     assert (again.normalize, again.head, again.max_seq_length) == (False, "keep", 6)
-    assert close(vectors_of(again, TEXTS), expected)
+    assert close(encode_texts(again, TEXTS), expected)
     text = SentenceModule(encoders["text"], max_seq_length=5)
     assert text.preprocess(TEXTS)["input_ids"].shape[1] == 5
     assert SentenceModule(encoders["static"]).max_seq_length is None
@@ -115,12 +115,12 @@ def test_what_is_cut_is_said_once(kind, unit, encoders, recwarn):
     for _ in range(2): module.preprocess(["a", long, "b", long])
     if kind == "pixel": module.preprocess([Image.fromarray(encoders[kind].renderer([long]).pixels[0])])
     warning, = recwarn.list
-    assert warning.category is TextsCut
-    assert f"2 of 4 texts of a batch were cut at 9 {unit}; " in str(warning.message)
+    assert warning.category is TextsTruncated
+    assert f"2 of 4 texts of a batch were truncated at 9 {unit}; " in str(warning.message)
     for whole in ("pixel scrolling", "static"): SentenceModule(encoders[whole]).preprocess([long])
     assert len(recwarn.list) == 1
     MtebEncoder(encoders[kind]).encode([dict(text=["a", long]), dict(text=[long])])
-    assert "2 of 3 texts were cut" in str(recwarn.list[1].message) and len(recwarn.list) == 2
+    assert "2 of 3 texts were truncated" in str(recwarn.list[1].message) and len(recwarn.list) == 2
 
 
 def test_gradients_reach_the_weights(encoders):
@@ -137,7 +137,7 @@ def test_what_cannot_be_saved_or_loaded(encoders, tmp_path):
         width = 2
         def encode(self, texts, **_): return np.ones((len(texts), 2), np.float32)
     with pytest.raises(TypeError, match="cannot be saved"): SentenceModule(Mine()).save(tmp_path/"mine")
-    with pytest.raises(TypeError, match="no encoder for encoding: it has no width"): SentenceModule("a name")
+    with pytest.raises(TypeError, match="cannot be used for encoding; it has no width"): SentenceModule("a name")
     module = SentenceModule(encoders["static"])
     with pytest.raises(ValueError, match="safetensors only"):
         module.save(tmp_path/"unsafe", safe_serialization=False)
@@ -187,7 +187,7 @@ def test_what_is_no_picture_of_text():
 def test_a_batch_is_of_one_kind(encoders):
     module = SentenceModule(encoders["pixel"]).eval()
     picture = Image.fromarray(encoders["pixel"].renderer(["a"])[0].pixels)
-    assert close(vectors_of(module, [dict(image=picture)]), vectors_of(module, [dict(text="a")]), 0)
+    assert close(encode_texts(module, [dict(image=picture)]), encode_texts(module, [dict(text="a")]), 0)
     with pytest.raises(TypeError, match=r"inputs\[1\] is L?Image"): module.preprocess(["a", picture])
     with pytest.raises(TypeError, match=r"inputs\[0\] is L?Image"):
         SentenceModule(encoders["text"]).preprocess([picture])

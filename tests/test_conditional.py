@@ -19,7 +19,7 @@ from sentnb.encoders import ConditionalMaskedLanguageModel, MaskedLanguageModel,
 from sentnb.encoders.adapters import sentence_transformer
 from sentnb.encoders.base import check_encoder
 from sentnb.encoders.conditional import (
-    ATTENTION, BESIDE, MASK_RATIO, POOLED, VARIANTS, Projections)
+    ATTENTION, CONCATENATED, MASK_RATIO, POOLED, VARIANTS, Projections)
 from sentnb.experiments.files import load_encoder
 from sentnb.training import AdditiveMargin, ConditionalMasked, Draws, Masked, Pairs, Spans, Stage, Task
 
@@ -303,7 +303,7 @@ def test_a_folder_says_what_it_lacks_and_takes_other_masking(tmp_path):
     weight = again.projections.mlm if hasattr(again.projections, "mlm") else again.projections.mlp[0].weight
     torch.testing.assert_close(weight, model.projections.mlp[0].weight, atol=0, rtol=2**-7)
     model.mlm.save_pretrained(tmp_path/"plain")
-    with pytest.raises(ValueError, match="plain has no projections; .* begins with new ones"):
+    with pytest.raises(ValueError, match="plain has no projections; create new ones"):
         ConditionalMaskedLanguageModel.from_pretrained(tmp_path/"plain")
 
 
@@ -347,7 +347,7 @@ def test_what_reaches_what(variant):
     "Of s1 the second sentence sees the projections, or they go around it."
     first, second = LINES[1], f"{LINES[2]} {TOKENIZER.mask_token}"
     model = conditional(variant)
-    labels, rows, table = model.looks(first, second)
+    labels, rows, table = model.attention_table(first, second)
     m, n = (len(model.encoder.token_ids([text])[0]) for text in (first, second))
     assert rows == [*range(m + 3 + n)] and len(labels) > len(rows) and labels[m:m + 3] == ["p1", "p2", "p3"]
     assert table.shape == (len(rows), len(labels)) and not table[:, len(rows):].any(), "nobody sees padding"
@@ -357,7 +357,7 @@ def test_what_reaches_what(variant):
     if variant != "skip": assert (around == ATTENTION).all()
     else:
         masks = [label == TOKENIZER.mask_token for label in labels[m + 3:len(rows)]]
-        assert sum(masks) == 1 and around.any(1).tolist() == masks and around.max() == BESIDE
+        assert sum(masks) == 1 and around.any(1).tolist() == masks and around.max() == CONCATENATED
 
 
 def narrow(): # its tokens have fewer dimensions than its states
@@ -380,9 +380,9 @@ def without_vectors(): return TokensAlone(text().config, add_pooling_layer=False
 
 
 @pytest.mark.parametrize("make, message", [
-    (without_vectors, "TokensAlone takes no inputs_embeds and no position_ids"),
-    (narrow, "tokens have 16 dimensions, the vectors of sentences 32"),
-    (without_positions, "DebertaModel has no embeddings of positions")])
+    (without_vectors, "TokensAlone does not accept inputs_embeds and position_ids"),
+    (narrow, "tokens have 16 dimensions and sentence vectors 32"),
+    (without_positions, "DebertaModel has no position embeddings")])
 def test_a_model_that_cannot_read_vectors_is_refused(make, message):
     mlm = MaskedLanguageModel(TextEncoder(make(), TOKENIZER, max_length=20))
     with pytest.raises(ValueError, match=message): ConditionalMaskedLanguageModel(mlm)

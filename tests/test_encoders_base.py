@@ -10,7 +10,7 @@ from torch import nn
 
 from sentnb.encoders import base
 from sentnb.encoders.attention_maps import attend, map_layers, rejoin
-from sentnb.encoders.base import (SentenceEncoder, distinct_vectors, length_chunks, reading, vectors_of,
+from sentnb.encoders.base import (SentenceEncoder, distinct_vectors, length_chunks, track_chunks, encode_texts,
                                   windows)
 from sentnb.encoders.checkpoints import weights_digest
 
@@ -36,7 +36,7 @@ class Counting(SentenceEncoder):
 @given(some_texts)
 def test_each_distinct_text_is_encoded_once_the_shortest_first(texts):
     encoder = Counting()
-    vectors = vectors_of(encoder, iter(texts), head="keep")
+    vectors = encode_texts(encoder, iter(texts), head="keep")
     assert vectors.dtype == np.float64
     assert vectors.tolist() == [[1 + len(text), ord(text[:1] or " ")] for text in texts]
     assert encoder.asked == [(sorted(set(texts), key=lambda text: (len(text), text)), dict(head="keep"))]
@@ -66,7 +66,7 @@ def test_the_bar_moves_by_the_batch(monkeypatch):
     class Scrolling(Counting):
         def encode_window(self, texts, batch_size, normalize, head):
             strips = [i for i, text in enumerate(texts) for _ in range(1 + len(text))]
-            for chunk in reading([strips[k:k + 4] for k in range(0, len(strips), 4)], len(texts)): pass
+            for chunk in track_chunks([strips[k:k + 4] for k in range(0, len(strips), 4)], len(texts)): pass
             return super().encode_window(texts, batch_size, normalize, head)
     for encoder, moves in ((Scrolling(), [1, 2, 0, 1, 1, 1, 0]), (Counting(), [3, 3])):
         bar = Bar()
@@ -92,17 +92,17 @@ class Gives:
 ])
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_vectors_that_would_spoil_a_score_are_refused(vectors, options, message):
-    with pytest.raises(ValueError, match=message): vectors_of(Gives(vectors), ["longer", "a"], **options)
+    with pytest.raises(ValueError, match=message): encode_texts(Gives(vectors), ["longer", "a"], **options)
 
 
 def test_zeros_pass_where_they_may():
-    vectors = vectors_of(Gives([[0., 0.], [1., 2.]]), ["longer", "a"], zeros=True)
+    vectors = encode_texts(Gives([[0., 0.], [1., 2.]]), ["longer", "a"], zeros=True)
     assert vectors.tolist() == [[1., 2.], [0., 0.]]
 
 
 @pytest.mark.parametrize("call", [
-    lambda texts: vectors_of(Counting(), texts), lambda texts: list(windows(texts, 2)), Counting().encode],
-    ids=["vectors_of", "windows", "encode"])
+    lambda texts: encode_texts(Counting(), texts), lambda texts: list(windows(texts, 2)), Counting().encode],
+    ids=["encode_texts", "windows", "encode"])
 def test_only_texts_are_encoded(call):
     for texts, message in (("one text", "texts is one str"), (["a", None], r"texts\[1\] is NoneType")):
         with pytest.raises(TypeError, match=message): call(texts)

@@ -14,9 +14,9 @@ from transformers import (
     CanineTokenizer, RobertaConfig, RobertaForMaskedLM, T5Config, T5ForConditionalGeneration)
 
 from sentnb.encoders import MaskedLanguageModel, PixelConfig, PixelEncoder, TextEncoder
-from sentnb.encoders.base import TextsCut, check_encoder, chunk_rows
+from sentnb.encoders.base import TextsTruncated, check_encoder, chunk_rows
 from sentnb.encoders.text import POOLINGS, tokens, small_text_encoder, train_wordpiece
-from sentnb.encoders.text.tokens import by_length
+from sentnb.encoders.text.tokens import split_by_length
 from sentnb.training import InfoNCE, Perturbed, Stage, fit
 
 SIZES = dict(vocab_size=150, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
@@ -62,15 +62,15 @@ def test_neither_padding_nor_batch_nor_order_changes_a_row(tokenizer, make):
 
 def test_rows_are_computed_by_length_on_a_gpu_in_larger_chunks(tokenizer, monkeypatch):
     ids, mask = tiny(tokenizer).collate(TEXTS)
-    chunks = list(by_length(mask.sum(1), ids, mask))
+    chunks = list(split_by_length(mask.sum(1), ids, mask))
     assert [len(rows) for rows, _ in chunks] == [64, 64, 64, 18]
     for rows, (of_rows, seen) in chunks:
         assert seen.shape == of_rows.shape == (len(rows), mask[rows].sum(1).max())
         assert torch.equal(of_rows, ids[rows, :of_rows.shape[1]])
     gpu = torch.device("cuda")
     assert [chunk_rows(n, gpu) for n in (1, 210, 2_048, 6_144)] == [512, 512, 512, 1_536]
-    monkeypatch.setattr(batches, "chunk_rows", lambda n, device: chunk_rows(4*n, gpu))
-    (rows, (of_rows, _)), = by_length(mask.sum(1), ids, mask)
+    monkeypatch.setattr(tokens, "chunk_rows", lambda n, device: chunk_rows(4*n, gpu))
+    (rows, (of_rows, _)), = split_by_length(mask.sum(1), ids, mask)
     assert sorted(rows.tolist()) == list(range(len(TEXTS))) and torch.equal(of_rows, ids[rows])
 
 
@@ -113,11 +113,11 @@ def test_what_is_cut_is_said_once_a_call(tokenizer, recwarn):
     assert [len(row) for row in encoder.token_ids(texts)] == [4, 24, 24, 24] and not recwarn.list
     encoder.encode(texts, window=1)
     warning, = recwarn.list
-    assert warning.category is TextsCut and warning.filename == __file__
-    assert str(warning.message).startswith("2 of 4 texts were cut at 24 tokens, all that the model has")
+    assert warning.category is TextsTruncated and warning.filename == __file__
+    assert str(warning.message).startswith("2 of 4 texts were truncated at 24 tokens, the maximum of this model")
     TextEncoder(encoder.model, tokenizer, max_length=12).encode(texts)
     shorter = str(recwarn.list[1].message)
-    assert "3 of 4 texts were cut at 12 tokens; from_pretrained(..., max_length=24)" in shorter
+    assert "3 of 4 texts were truncated at 12 tokens; load the encoder with from_pretrained(..., max_length=24)" in shorter
     encoder.encode(texts[:2]); encoder.collate(texts)
     assert len(recwarn.list) == 2
 
@@ -247,9 +247,9 @@ def _edit(path, **changes): path.write_text(json.dumps(json.loads(path.read_text
 @pytest.mark.parametrize("spoil, error, message", [
     (lambda f: (f/"config.json").unlink(), FileNotFoundError, "without a config.json"),
     (lambda f: (f/"config.json").write_text("{"), ValueError, "config.json is not JSON"),
-    (lambda f: (f/"config.json").write_text("{}"), ValueError, "names no model_type"),
+    (lambda f: (f/"config.json").write_text("{}"), ValueError, "has no model_type"),
     (lambda f: _edit(f/"config.json", model_type="sentnb-pixel"), ValueError, "PixelEncoder.from_pretrained"),
-    (lambda f: _edit(f/"config.json", model_type="no-such-kind"), ValueError, "not understood"),
+    (lambda f: _edit(f/"config.json", model_type="no-such-kind"), ValueError, "is not supported"),
     (lambda f: _edit(f/"config.json", num_hidden_layers=3), ValueError,
      "are missing or of another shape, the first encoder.layer.2"),
     (lambda f: _edit(f/"config.json", vocab_size=151), ValueError, "does not fit"),
@@ -268,15 +268,15 @@ def test_broken_checkpoints_say_what_is_wrong(tokenizer, tmp_path, spoil, error,
 
 def test_names_that_are_no_checkpoint(tokenizer, tmp_path, monkeypatch):
     (tmp_path/"file").write_text("")
-    with pytest.raises(FileNotFoundError, match="is a file: not a checkpoint"):
+    with pytest.raises(FileNotFoundError, match="is a file, not a checkpoint"):
         TextEncoder.from_pretrained(tmp_path/"file")
-    message = "neither a folder, nor a checkpoint that is shipped.*nor a Hub id"
+    message = "neither a folder nor a checkpoint in data/checkpoints.*nor a Hub id"
     with pytest.raises(FileNotFoundError, match=message):
         TextEncoder.from_pretrained("no such/name")
     import huggingface_hub
     def offline(*arguments, **options): raise ConnectionError("no network")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(OSError, match="could not be had from the Hub.*where there is a network"):
+    with pytest.raises(OSError, match="download from the Hub failed.*with a network connection"):
         TextEncoder.from_pretrained("owner/name")
     tiny(tokenizer).save_pretrained(tmp_path/"snapshot"); seen = {}
     def online(name, **options):
@@ -293,7 +293,7 @@ def test_a_shipped_name_loads_from_the_project(tokenizer, tmp_path, monkeypatch)
     monkeypatch.setenv("SENTNB_ROOT", str(tmp_path))
     tiny(tokenizer).save_pretrained(tmp_path/"data"/"checkpoints"/"text-tiny")
     assert TextEncoder.from_pretrained("text-tiny").config.hidden_size == 32
-    with pytest.raises(FileNotFoundError, match=r"shipped \(text-tiny\)"):
+    with pytest.raises(FileNotFoundError, match=r"data/checkpoints \(text-tiny\)"):
         TextEncoder.from_pretrained("text tiny")
 
 
@@ -301,7 +301,7 @@ def test_saving_is_atomic_and_keeps_or_refuses_what_else_is_there(tokenizer, tmp
     encoder = tiny(tokenizer)
     for name, file in (("notes", "mine.txt"), ("bert", "config.json")):
         (tmp_path/name).mkdir(); (tmp_path/name/file).write_text('{"model_type": "bert"}')
-        with pytest.raises(FileExistsError, match="not a text checkpoint of ours"):
+        with pytest.raises(FileExistsError, match="not a text checkpoint of this library"):
             encoder.save_pretrained(tmp_path/name)
         assert [p.name for p in (tmp_path/name).iterdir()] == [file]
     with pytest.raises(FileExistsError, match="is a file"):

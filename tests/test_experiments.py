@@ -416,7 +416,7 @@ def test_encode_through_tokens(tmp_path, capsys):
     texts, out = ["a sentence", "one word "*300], tmp_path/"x.npy"
     (tmp_path/"in.txt").write_text("\n".join(texts) + "\n")
     asked = ["encode", str(tmp_path/"in.txt"), "-m", "text-small-mlm", "-o", str(out)]
-    assert experiments.main(asked) == 0 and "1 of 2 texts were cut at" in capsys.readouterr().err
+    assert experiments.main(asked) == 0 and "1 of 2 texts were truncated at" in capsys.readouterr().err
     tokens = TextEncoder.from_pretrained("text-small-mlm")
     with pytest.warns(UserWarning, match="cut"): alone = tokens.encode(texts)
     np.testing.assert_allclose(np.load(out), alone, atol=1e-5)
@@ -446,7 +446,7 @@ def test_encode_reads_long_lines_whole(tmp_path, capsys):
         asked = ["encode", str(tmp_path/"in.txt"), "-m", "sentnb-small", "-o", str(out), "--long", long]
         assert experiments.main(asked if long != "scroll" else asked[:-2]) == (2 if long == "error" else 0)
         vectors[long], said = np.load(out), capsys.readouterr().err
-        assert dict(scroll=not said, truncate="sentnb: 2 of 3 texts were cut at 64 patches" in said,
+        assert dict(scroll=not said, truncate="sentnb: 2 of 3 texts were truncated at 64 patches" in said,
                     error="texts[0] takes" in said)[long]
     assert (vectors["truncate"][0] == vectors["truncate"][1]).all()
     assert vectors["scroll"][0] @ vectors["scroll"][1] < .9999
@@ -480,7 +480,7 @@ def test_a_device_reaches_whatever_is_loaded(tmp_path, monkeypatch):
     import torch
 
     from sentnb import encoders, recipes
-    from sentnb.encoders.base import usable_device
+    from sentnb.encoders.base import resolve_device
     from sentnb.experiments.files import encode_file, load_encoder
     asked = []
     def loaded(*_, device, **__): asked.append(device)
@@ -491,7 +491,7 @@ def test_a_device_reaches_whatever_is_loaded(tmp_path, monkeypatch):
     for name in names: load_encoder(name, None, "cpu")
     for there in (True, False):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-        assert usable_device() == ("cuda" if there else "cpu")
+        assert resolve_device() == ("cuda" if there else "cpu")
         for name in names: load_encoder(name)
     assert asked == ["cpu"]*3 + ["cuda"]*3 + ["cpu"]*3
     (tmp_path/"in.txt").write_text("a cat\n")

@@ -136,7 +136,7 @@ def test_a_pickle_with_more_than_tensors_is_not_read(content, tmp_path, hub, mon
     (folder/"config.json").write_text('{"model_type": "pixel"}')
     torch.save(content, folder/"pytorch_model.bin")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
-    with pytest.raises(ValueError, match="pytorch_model.bin is not read"):
+    with pytest.raises(ValueError, match="pytorch_model.bin cannot be read"):
         PixelEncoder.from_pretrained("owner/name", convert=True)
     assert main(["convert", "owner/name", str(tmp_path/"out")]) == 2 and not (tmp_path/"out").exists()
 

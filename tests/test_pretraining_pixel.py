@@ -348,8 +348,8 @@ def test_sizes_and_wrong_arguments():
     for hidden in ([[0]], [[]]*5, [[0]]*4 + [[1]], [[-1]]*5):
         with pytest.raises(ValueError, match="hidden"):
             model.masked_batch(TEXTS, random.Random(0), hidden=hidden)
-    with pytest.raises(ValueError, match="empty batch"): model.masked_batch([], random.Random(0))
-    with pytest.raises(ValueError, match="no texts"): model.dev_loss([])
+    with pytest.raises(ValueError, match="texts is empty"): model.masked_batch([], random.Random(0))
+    with pytest.raises(ValueError, match="texts is empty"): model.dev_loss([])
     with pytest.raises(ValueError, match="scale"): model.reconstruct(TEXTS, scale="none")
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import results
-from sentnb.encoders.base import TextsCut, note_cut
+from sentnb.encoders.base import TextsTruncated, report_truncation
 from sentnb.experiments.study import Study
 
 TABLE = dict(
@@ -37,8 +37,8 @@ def place(tmp_path, monkeypatch) -> Path:
 
 def test_what_is_cut_is_not_said_in_an_experiment(recwarn):
     warnings.simplefilter("always")
-    for expected in ([TextsCut], []): # before, and in a study
-        note_cut(1, 2, "at 64 patches")
+    for expected in ([TextsTruncated], []): # before, and in a study
+        report_truncation(1, 2, "at 64 patches")
         assert [warning.category for warning in recwarn.list] == expected
         recwarn.clear()
         Study("98_x", TABLE)

@@ -76,7 +76,7 @@ def test_masking_does_not_depend_on_neighbours_in_the_batch_beyond_the_draws(tok
     ids, mask, labels = model.masked_batch(texts, random.Random(0), max_length=6)
     assert ids.shape == (3, 6)
     assert (ids == 4).sum(1).tolist() == [0, 1, 2] and (labels != -100).sum(1).tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="none of them has a token"):
+    with pytest.raises(ValueError, match="none of the .* texts has a token"):
         model.masked_batch(["", " "], random.Random(0))
     with pytest.raises(TypeError, match=r"texts\[1\]"): model.masked_batch(["a", 1], random.Random(0))
 
@@ -120,7 +120,7 @@ def test_it_learns_and_a_saved_model_knows_the_same(tokenizer, tmp_path):
     encoder = TextEncoder.from_pretrained(tmp_path/"m")
     np.testing.assert_array_equal(encoder.encode(texts[:3]), model.encoder.encode(texts[:3]))
     with pytest.raises(ValueError, match="has no \\[MASK\\]"): model.fill("nothing")
-    with pytest.raises(ValueError, match="no texts"): model.accuracy([])
+    with pytest.raises(ValueError, match="texts is empty"): model.accuracy([])
 
 
 def test_a_guess_is_a_token_and_its_probability(tokenizer):

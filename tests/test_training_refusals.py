@@ -101,7 +101,7 @@ def test_an_objective_says_which_model_it_takes(tmp_path):
     masked = Stage("pretraining", TEXTS, Masked(), batch_size=8)
     with pytest.raises(TypeError, match="stage 'pretraining': Masked trains .*not a PixelEncoder"):
         quick(tiny(), [masked], tmp_path)
-    with pytest.raises(TypeError, match="LanguageModel is no encoder for training on texts: it has no width"):
+    with pytest.raises(TypeError, match="LanguageModel cannot be used for training on texts; it has no width"):
         quick(MaskedLanguageModel(tiny_text()), [one_stage()], tmp_path)
     with pytest.raises(ValueError, match="max_length=17, the encoder takes 16 at most"):
         long = Stage("pretraining", TEXTS, Masked(), batch_size=8, max_length=17)
@@ -110,7 +110,7 @@ def test_an_objective_says_which_model_it_takes(tmp_path):
 
 def test_what_an_encoder_must_have(tmp_path):
     class Bare(torch.nn.Linear): device = torch.device("cpu")
-    with pytest.raises(TypeError, match=r"Bare is no encoder for training: it has no settings .*; no save"):
+    with pytest.raises(TypeError, match=r"Bare cannot be used for training; it has no settings .*; no save"):
         quick(Bare(2, 2), [one_stage()], tmp_path)
     for purpose in ("encoding", "training", "training on texts"):
         for encoder in (tiny(), tiny_text()): check_encoder(encoder, purpose)

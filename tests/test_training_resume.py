@@ -16,7 +16,7 @@ from training_runs import (DOCUMENTS, PAIRS, PLACES, TEXTS, TRIPLES, Death, fini
                            quick, same, start, tiny, tiny_text)
 
 from sentnb.encoders import PixelEncoder
-from sentnb.encoders.base import TextsCut
+from sentnb.encoders.base import TextsTruncated
 from sentnb.renderer import RenderConfig
 from sentnb.training import Distillation, InfoNCE, Pairs, Perturbed, Same, Spans, Stage, Task, loop
 from sentnb.training.checkpoint import read_state
@@ -295,7 +295,7 @@ def test_what_training_cuts_is_said_once_a_stage(begin, unit, options, tmp_path,
     stages = [Stage(name, list(zip(texts, texts)), steps=4, batch_size=16, max_length=length)
               for name, length in (("short", 4), ("whole", 16))]
     for _ in range(3): history = quick(begin(), stages, tmp_path, **options)
-    said = [warning for warning in recwarn.list if warning.category is TextsCut]
+    said = [warning for warning in recwarn.list if warning.category is TextsTruncated]
     message, = [str(warning.message) for warning in said]
-    assert message == f"stage 'short': 64 of 128 texts were cut at 4 {unit}"
+    assert message == f"stage 'short': 64 of 128 texts were truncated at 4 {unit}"
     assert [row.get("cut") for row in history] == [{f"at 4 {unit}": 16}]*4 + [None]*4

@@ -9,7 +9,7 @@ __all__ = []
 from ..core import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, base=["TextsCut"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
+    __name__, base=["TextsTruncated"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
     static=["StaticEncoder", "CharacterNgrams"], features=["FeatureStore"],
     lens=["Lens", "LensConfig"], words=["WordTeacher"], multimodal=["PatchInput", "log_mel", "standardised", "whole_patches"],
     conditional=["ConditionalMaskedLanguageModel"], conditional_pixels=["ConditionalAutoencoder"],

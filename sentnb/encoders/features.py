@@ -16,7 +16,7 @@ import torch
 from fastcore.basics import patch
 
 from ..core import fingerprint, progress
-from .base import each_text, evaluating
+from .base import iterate_texts, evaluating
 from .checkpoints import weights_digest
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #4ab90da0
@@ -249,7 +249,7 @@ def add(self: FeatureStore,
     if batch_size < 1 or shard_size < 1:
         raise ValueError(f"batch_size={batch_size}, shard_size={shard_size}: both must be at least 1")
     self._open_new()
-    missing = [text for text in dict.fromkeys(each_text(texts)) if text not in self]
+    missing = [text for text in dict.fromkeys(iterate_texts(texts)) if text not in self]
     needed, free = self.size_of(missing), shutil.disk_usage(self.folder).free
     if needed > free:
         raise OSError(f"the states of {len(missing):,} texts take about {_gigabytes(needed)}, and "

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from ..core import Rule, checked, one_of, whole, write_atomic
 from .base import SentenceEncoder, evaluating
-from .checkpoints import Pushable, read_json, writing_folder
+from .checkpoints import Pushable, read_json, atomic_folder
 from .features import FeatureStore, base_fingerprint, check_states, token_states
 
 # %% ../../nbs/api/2_encoders/11_lens.ipynb #82cc240a
@@ -357,7 +357,7 @@ def save_pretrained(self: Lens,
     weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
     if half: weights = {name: weight.bfloat16() for name, weight in weights.items()}
     config = dict(model_type="lens", base=self.base_fingerprint, **dataclasses.asdict(self.config))
-    with writing_folder(folder, lambda there: (there/"config.json").is_file()
+    with atomic_folder(folder, lambda there: (there/"config.json").is_file()
                         and read_json(there/"config.json").get("model_type") == "lens", "lens") as made:
         save_file(weights, made/"model.safetensors", metadata=dict(format="pt"))
         write_atomic(made/"config.json", json.dumps(config, indent=2) + "\n")

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core import fingerprint
 from .base import evaluating
 from .features import base_fingerprint
-from .text.tokens import without_surrogates
+from .text.tokens import replace_surrogates
 from ..renderer.config import clean, split_words
 
 # %% ../../nbs/api/2_encoders/12_words.ipynb #2261e460
@@ -113,7 +113,7 @@ def piece_shares(
         raise TypeError(f"{type(encoder.tokenizer).__name__} does not say which characters a piece stands "
                         "for; a tokeniser of the tokenizers library does")
     limit = encoder.max_length if max_length is None else max_length
-    read = encoder.tokenizer([without_surrogates(text) for text in texts], truncation=True, max_length=limit,
+    read = encoder.tokenizer([replace_surrogates(text) for text in texts], truncation=True, max_length=limit,
                              return_offsets_mapping=True, verbose=False)["offset_mapping"]
     rows = []
     for text, offsets in zip(texts, read):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import progress
 from ..corpora import get_dataset, load
-from ..encoders.base import vectors_of
+from ..encoders.base import encode_texts
 from .nearest import faiss_module, merge_nearest, unit_vectors
 from ..results import bootstrap
 
@@ -173,7 +173,7 @@ def search(
     if k < 1 or block < 1: raise ValueError(f"k={k}, block={block}: expected at least 1")
     if not queries: raise ValueError("there are no queries")
     options, names = encode_options or {}, []
-    vectors = vectors_of(enc, queries.values(), order="given", zeros=True, dtype=np.float32, **options)
+    vectors = encode_texts(enc, queries.values(), order="given", zeros=True, dtype=np.float32, **options)
     total = len(corpus) if hasattr(corpus, "__len__") else None
     with progress(show_progress, total=total, desc="search", unit="document") as bar:
         blocks = _blocks(enc, corpus, block, names, options, bar)

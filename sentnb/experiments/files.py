@@ -170,10 +170,10 @@ def load_encoder(
         On a device that torch does not see.
     """
     from sentnb import encoders, recipes
-    from sentnb.encoders.base import usable_device
+    from sentnb.encoders.base import resolve_device
     from sentnb.encoders.checkpoints import checkpoint_folder, read_json
-    from sentnb.encoders.text.weights import averages
-    device = usable_device(device)
+    from sentnb.encoders.text.weights import is_averaged
+    device = resolve_device(device)
     if name in recipes.OTHERS: return recipes.other_encoder(name, device, long=long)
     place, commit = recipes.located(name)
     folder, options = checkpoint_folder(place, commit), dict(revision=commit, device=device)
@@ -181,7 +181,7 @@ def load_encoder(
     if "pixel" in kind: return encoders.PixelEncoder.from_pretrained(place, **options, long=long or "scroll")
     if kind.startswith("sentnb-"): # that of a class of ours: sentnb-name is NameEncoder
         return getattr(encoders, f"{kind[7:].title()}Encoder").from_pretrained(place, revision=commit)
-    loads = encoders.ConditionalMaskedLanguageModel if averages(folder) else encoders.TextEncoder
+    loads = encoders.ConditionalMaskedLanguageModel if is_averaged(folder) else encoders.TextEncoder
     return loads.from_pretrained(place, **options, long=long)
 
 # %% ../../nbs/api/5_experiments/09_files.ipynb #a75cddb7

@@ -14,7 +14,7 @@ from pathlib import Path
 from .. import corpora
 from ..core import data_dir
 from sentnb.encoders.checkpoints import (
-    MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, only_pickled, read_json,
+    MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, missing_safetensors, read_json,
     weights_sha256)
 from ..recipes.external_models import (
     OTHERS, PACKAGED, grown, grown_from, other_checkpoint, other_place, packaged)
@@ -86,7 +86,7 @@ def _look_for_model(name: str, revision: str|None, convert: bool) -> Needed:
     if commit and converted_folder(repository, commit).is_dir():
         return Needed(**found, place="cache", bytes=0)
     held = _in_cache(repository, commit, file)
-    pickled = str(only_pickled(name)) if model and model.pickled and not convert and not revision else None
+    pickled = str(missing_safetensors(name)) if model and model.pickled and not convert and not revision else None
     return Needed(**found, place="cache" if held else "Hub", missing=pickled,
                   bytes=0 if held else found["size"])
 
@@ -153,7 +153,7 @@ def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sh
         place, commit, _ = other_checkpoint(name)
         folder = checkpoint_folder(place, revision or commit, owner=False)
     else: folder = packaged(name) or checkpoint_folder(name, revision, owner=False, convert=convert)
-    if (sha256 := weights_sha256(folder)) is None: raise only_pickled(name)
+    if (sha256 := weights_sha256(folder)) is None: raise missing_safetensors(name)
     record = folder/"converted.json"
     commit = read_json(record)["commit"] if record.is_file() else folder.name
     fonts = read_json(folder/"config.json").get("render", {}).get("fonts") or ()

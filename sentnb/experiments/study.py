@@ -19,7 +19,7 @@ from .. import figures, results
 from ..core import (
     PARAMETERS, PROFILES, as_first, by_first, cache_dir, fingerprint, replacing, seed_everything,
     settings_for, use_threads, write_atomic)
-from ..encoders.base import TextsCut
+from ..encoders.base import TextsTruncated
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e889ebec
 def settings_of(
@@ -100,7 +100,7 @@ class Study:
         if not show_progress: _silence()
         figures.use_style()
         pd.options.display.max_colwidth = None # rules, evidence and settings are read whole
-        warnings.simplefilter("ignore", TextsCut) # how long a text may be is one of the settings
+        warnings.simplefilter("ignore", TextsTruncated) # how long a text may be is one of the settings
         _prepare(seed, self.settings, deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in table else {}
         if "threads" in table: recorded["device"] = self.device

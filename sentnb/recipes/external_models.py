@@ -20,7 +20,7 @@ from ..core import cache_dir, data_dir, file_sha256, replacing
 from ..corpora import hub_dir
 from ..encoders import TextEncoder
 from ..encoders.base import SentenceEncoder
-from ..encoders.checkpoints import MODELS, checkpoint_folder, writing_folder
+from ..encoders.checkpoints import MODELS, checkpoint_folder, atomic_folder
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #b2c07d05
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def unpacked(
     whole = {name: values for name, values in tensors.items() if not name.endswith((".q", ".d"))}
     whole |= {name[:-2]: _weights(values, tensors[f"{name[:-2]}.d"])
               for name, values in tensors.items() if name.endswith(".q")}
-    with writing_folder(target, ours=lambda folder: True) as made:
+    with atomic_folder(target, is_replaceable=lambda folder: True) as made:
         save_file(whole, made/"model.safetensors", metadata=dict(format="pt"))
         for file in Path(folder).glob("*.json"): shutil.copyfile(file, made/file.name)
     return target
@@ -294,7 +294,7 @@ def _cut(name: str) -> Path: # in the cache; an ordinary folder
     whole = load_torch(folder/"model.safetensors")
     tensors = {tensor: values for tensor, values in whole.items() if kept(tensor)}
     config = json.loads((folder/"config.json").read_text(encoding="utf-8")) | dict(num_hidden_layers=layers)
-    with writing_folder(target, ours=lambda folder: True) as made:
+    with atomic_folder(target, is_replaceable=lambda folder: True) as made:
         save_torch(tensors, made/"model.safetensors", metadata=dict(format="pt"))
         for file in folder.glob("*.json"): shutil.copyfile(file, made/file.name)
         (made/"config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -346,7 +346,7 @@ def grown(
         raise ValueError(f"{name} began from other weights of {said['base']} than those of {words}: "
                          f"{said['weights']}, not {_known_by(before)}")
     whole = _together(packed, before)
-    with writing_folder(target, ours=lambda folder: True) as made:
+    with atomic_folder(target, is_replaceable=lambda folder: True) as made:
         save_file(whole, made/"model.safetensors", metadata=dict(format="pt"))
         for file in ("tokenizer.json", "tokenizer_config.json"): shutil.copyfile(folder/file, made/file)
         for file in KEPT: (made/file).write_text(said[file], encoding="utf-8")

@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
 from ..core import by_first, one_of, progress
-from ..encoders.base import TextsCut, check_encoder
+from ..encoders.base import TextsTruncated, check_encoder
 from ..losses.checks import defer_finite_checks
 from .stages import Batches, Stage, task_label, task_seed
 from .checkpoint import Progress, minutes_of, plain
@@ -309,11 +309,11 @@ def _row(steps: Steps, step: int, losses: list[float], cut: dict[str, int]) -> d
     return row | dict(losses=losses) if len(losses) > 1 else row
 
 def _tell_cut(steps: Steps, history: list[dict]):
-    "One TextsCut at the end of a stage; of a run that was stopped and resumed, too, over all its steps."
+    "One TextsTruncated at the end of a stage; of a run that was stopped and resumed, too, over all its steps."
     rows = (Counter(row.get("cut")) for row in history if row["stage"] == steps.number)
     for where, count in sum(rows, Counter()).items():
         of = steps.texts*steps.stage.steps
-        warnings.warn(f"stage {steps.stage.name!r}: {count} of {of} texts were cut {where}", TextsCut,
+        warnings.warn(f"stage {steps.stage.name!r}: {count} of {of} texts were truncated {where}", TextsTruncated,
                       stacklevel=4)
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #3e16113b
@@ -367,8 +367,8 @@ def fit(
 ) -> list[dict]: # a row a step: stage, name, step, loss; dev (dev_scores) where measured, cut where there is
     """Train `encoder` in place through `stages`. After each the folder `NN-name` holds it. What a checkpoint
     cannot know is yours to keep the same: `dev`. FloatingPointError names the step where loss or gradient
-    stopped being finite. A TextsCut at the end of a stage counts the texts that were longer than what is
-    read of them.
+    stopped being finite. A TextsTruncated at the end of a stage counts the texts that were longer than
+    what is read of them.
 
     Parameters
     ----------

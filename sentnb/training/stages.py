@@ -266,7 +266,7 @@ from typing import Any
 import torch
 
 from ..core import derive_seed
-from ..encoders.base import noting_cuts
+from ..encoders.base import collect_truncations
 from .objectives import Batch
 from .views import Draws
 
@@ -392,7 +392,7 @@ class Batches(torch.utils.data.Dataset):
         examples = [task.examples[i] for i in draws.indices]
         cut = Counter()
         try:
-            with noting_cuts(cut):
+            with collect_truncations(cut):
                 batch = task.objective.batch(examples, draws, self.encoder, task.max_length)
         except ValueError as error: raise ValueError(f"{self.label}, {error}") from error
         return dataclasses.replace(batch, cut={where.partition(";")[0]: n for where, n in cut.items() if n})

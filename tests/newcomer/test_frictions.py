@@ -52,7 +52,7 @@ def test_5_two_texts_that_differ_at_the_end(tmp_path, capsys):
     a, b = np.load(tmp_path/"long.npy")
     assert a @ b < 0.9999
     assert experiments.main([*asked, "--long", "truncate"]) == 0
-    assert "2 of 2 texts were cut at" in capsys.readouterr().err
+    assert "2 of 2 texts were truncated at" in capsys.readouterr().err
 
 
 def test_7_the_claims_come_before_the_tables():

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from ...core import one_of, write_atomic
 from .extras import extra
 from .rendered_images import read_pictures
-from ..base import TextsCut, check_encoder
+from ..base import TextsTruncated, check_encoder
 from ..checkpoints import read_json
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #e24ef7a3
@@ -54,7 +54,7 @@ class SentenceModule(nn.Module):
         self._computes = isinstance(encoder, nn.Module)
         self._limit = getattr(encoder, "max_length", None) if self._computes else None # words: any length
         if self._draws: self._limit = encoder.render_config.max_patches
-        self._max_seq_length, self._told = None, False
+        self._max_seq_length, self._has_warned = None, False
         if max_seq_length is not None: self.max_seq_length = max_seq_length
 
     def __repr__(self) -> str:
@@ -120,12 +120,12 @@ def _checked(self: SentenceModule, inputs: Sequence[Any], prompt: str|None) -> t
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #93b59481
 @patch
-def _tell_cut(self: SentenceModule, count: int, n: int, limit: int) -> None:
+def _warn_truncated(self: SentenceModule, count: int, n: int, limit: int) -> None:
     "Of the first batch that has any; sentence-transformers does not say where one call of its `encode` ends."
-    if not count or self._told: return
-    self._told = True
-    warnings.warn(f"{count} of {n} texts of a batch were cut {self.encoder.cut_at(limit)} "
-                  "(said once, of the first such batch)", TextsCut, stacklevel=3)
+    if not count or self._has_warned: return
+    self._has_warned = True
+    warnings.warn(f"{count} of {n} texts of a batch were truncated {self.encoder.describe_limit(limit)} "
+                  "(said once, of the first such batch)", TextsTruncated, stacklevel=3)
 
 @patch
 def preprocess(self: SentenceModule,
@@ -135,7 +135,8 @@ def preprocess(self: SentenceModule,
 ) -> dict[str, torch.Tensor]: # on the CPU
     """What `forward` takes: strips as pixel_values (uint8 [m, 16, 16p]) with num_patches and text_index,
     tokens as input_ids and attention_mask, or, of an encoder without weights to train, the vectors at
-    once as sentence_embedding. A TextsCut says of the first batch in which texts were cut how many were.
+    once as sentence_embedding. A TextsTruncated says of the first batch in which texts were cut how many
+    were.
 
     Parameters
     ----------
@@ -156,13 +157,13 @@ def preprocess(self: SentenceModule,
     if self._draws:
         cut = dataclasses.replace(self.encoder.render_config, max_patches=limit)
         strips = read_pictures(inputs, cut) if pictures else self.encoder.renderer(inputs, max_patches=limit)
-        self._tell_cut(int(strips.truncated.sum()), len(inputs), limit)
+        self._warn_truncated(int(strips.truncated.sum()), len(inputs), limit)
         parts = dict(pixel_values=strips.pixels, num_patches=strips.num_patches, text_index=strips.text_index)
         return {name: torch.as_tensor(part) for name, part in parts.items()}
     if self._computes:
         ids, mask = self.encoder.collate(inputs, limit)
-        if hasattr(self.encoder, "count_cut"):
-            self._tell_cut(self.encoder.count_cut(inputs, mask.sum(1).tolist(), limit), len(inputs), limit)
+        if hasattr(self.encoder, "count_truncated"):
+            self._warn_truncated(self.encoder.count_truncated(inputs, mask.sum(1).tolist(), limit), len(inputs), limit)
         return dict(input_ids=ids, attention_mask=mask)
     vectors = self.encoder.encode(inputs, normalize=self.normalize, show_progress=False, head=self.head)
     return dict(sentence_embedding=torch.from_numpy(vectors))

@@ -19,10 +19,10 @@ from transformers import AutoModelForMaskedLM
 from ...core import derive_seed
 from ..base import evaluating
 from ..checkpoints import Pushable
-from .self_attention import attending
-from .tokens import by_length, padded
-from .weights import load_checkpoint, quiet
-from .encoder import TextEncoder, as_encoder, save_encoder
+from .self_attention import attention_backend
+from .tokens import pad_rows, split_by_length
+from .weights import load_checkpoint, quiet_transformers
+from .encoder import TextEncoder, build_encoder, save_encoder
 from ...losses.reconstruction import masked_token_loss
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #4e132f82
@@ -32,32 +32,33 @@ def _check_masking(tokenizer, mask_ratio: float, mask_share: float, random_share
     if not 0 < mask_ratio < 1: raise ValueError(f"mask_ratio={mask_ratio}: expected a share between 0 and 1")
     if mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
         raise ValueError(f"mask_share={mask_share}, random_share={random_share}: "
-                         "expected shares that add up to at most 1")
+                         "expected non-negative shares with a sum of at most 1")
 
 def _with_new_head(encoder: TextEncoder) -> nn.Module:
-    "A masked language model of transformers around the encoder's model."
-    with quiet():
-        try: whole = AutoModelForMaskedLM.from_config(encoder.config, trust_remote_code=False)
+    "Create a masked language model of transformers around the encoder's model."
+    with quiet_transformers():
+        try: model = AutoModelForMaskedLM.from_config(encoder.config, trust_remote_code=False)
         except ValueError:
             name = type(encoder.model).__name__
             raise ValueError(f"{name} has no masked-language-model head in transformers") from None
-        whole = whole.to(encoder.model.dtype)   # not what the config says that its file has
-        setattr(whole, whole.base_model_prefix, encoder.model)
-        whole.tie_weights()
-    return whole
+        model = model.to(encoder.model.dtype)   # the dtype of the configuration may differ
+        setattr(model, model.base_model_prefix, encoder.model)
+        model.tie_weights()
+    return model
 
-def _head_name(whole: nn.Module) -> str:
+def _head_name(model: nn.Module) -> str:
     for name in ("cls", "lm_head"):
-        if hasattr(whole, name): return name
-    raise ValueError(f"{type(whole).__name__}: its head is neither `cls` nor `lm_head`; "
-                     "BERT and RoBERTa have these")
+        if hasattr(model, name): return name
+    raise ValueError(f"{type(model).__name__} has neither a `cls` head, as BERT, nor a `lm_head`, as RoBERTa")
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #5204b91b
 class MaskedLanguageModel(Pushable, nn.Module):
-    """BERT's pre-training (section 3.1 of its paper) of a TextEncoder, without the next-sentence task.
+    """BERT's pre-training of a TextEncoder (section 3.1 of its paper), without next-sentence prediction.
 
-    Of each text `mask_ratio` of the tokens, at least one, are chosen; special tokens never are.
-    `masked_batch` makes what `forward` takes.
+    In each text `mask_ratio` of the tokens are predicted, at least one; special tokens are excluded.
+
+    >>> model = MaskedLanguageModel(encoder)
+    >>> loss = model(*model.masked_batch(texts, random.Random(0)))
 
     Parameters
     ----------
@@ -66,31 +67,31 @@ class MaskedLanguageModel(Pushable, nn.Module):
     mask_ratio : float, default 0.15
         share of the tokens of a text that is predicted
     mask_share : float, default 0.8
-        of these so many become [MASK]
+        share of predicted tokens that is replaced by [MASK]
     random_share : float, default 0.1
-        and so many another token; the rest stays
-    whole : nn.Module|None, default None
+        share of predicted tokens that is replaced by a random token
+    model : nn.Module|None, default None
         transformers' masked language model of `encoder.model`; None: a new head
     """
     def __init__(self,
         encoder: TextEncoder, # trained in place
         mask_ratio: float=0.15, # share of the tokens of a text that is predicted
-        mask_share: float=0.8, # of these so many become [MASK]
-        random_share: float=0.1, # and so many another token; the rest stays
-        whole: nn.Module|None=None, # transformers' masked language model of `encoder.model`; None: a new head
+        mask_share: float=0.8, # share of predicted tokens that is replaced by [MASK]
+        random_share: float=0.1, # share of predicted tokens that is replaced by a random token
+        model: nn.Module|None=None, # transformers' masked language model of `encoder.model`; None: a new head
     ):
         super().__init__()
         _check_masking(encoder.tokenizer, mask_ratio, mask_share, random_share)
-        if whole is None: whole = _with_new_head(encoder)
-        self._name = _head_name(whole)
-        self._prefix, self._architecture = whole.base_model_prefix, type(whole).__name__
-        self.encoder, self.decoder = encoder, getattr(whole, self._name)
+        if model is None: model = _with_new_head(encoder)
+        self._name = _head_name(model)
+        self._prefix, self._architecture = model.base_model_prefix, type(model).__name__
+        self.encoder, self.decoder = encoder, getattr(model, self._name)
         self.mask_ratio, self.mask_share, self.random_share = mask_ratio, mask_share, random_share
         self._special = set(encoder.tokenizer.all_special_ids)
         self._ordinary = [i for i in range(len(encoder.tokenizer)) if i not in self._special]
 
     @property
-    def config(self): return self.encoder.config # of transformers
+    def config(self): return self.encoder.config # configuration of transformers
 
     @property
     def device(self) -> torch.device: return self.encoder.device
@@ -98,19 +99,19 @@ class MaskedLanguageModel(Pushable, nn.Module):
     @property
     def max_length(self) -> int: return self.encoder.max_length
 
-    def settings(self) -> dict: # what JSON can hold
-        """Everything that decides the model but its weights.
+    def settings(self) -> dict: # JSON values
+        """All that defines the model besides its weights.
 
         Returns
         -------
         dict
-            what JSON can hold
+            JSON values
         """
         masking = dict(mask_ratio=self.mask_ratio, mask_share=self.mask_share, random_share=self.random_share)
         return dict(self.encoder.settings(), **masking)
 
     def collate(self, texts: Iterable[str], max_length: int|None=None) -> tuple[torch.Tensor, torch.Tensor]:
-        "As TextEncoder.collate."
+        "Tokenise a batch, as in TextEncoder.collate."
         return self.encoder.collate(texts, max_length)
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #87b1bba5
@@ -118,30 +119,32 @@ class MaskedLanguageModel(Pushable, nn.Module):
 def _corrupt(self: MaskedLanguageModel,
     row: list[int], # changed in place
     rng: random.Random,
-) -> list[int]: # labels: what stood there, -100 where nothing is predicted
-    label, candidates = [-100]*len(row), [i for i, token in enumerate(row) if token not in self._special]
-    if not candidates: return label
+) -> list[int]: # labels: the original token, -100 where nothing is predicted
+    labels = [-100]*len(row)
+    candidates = [i for i, token in enumerate(row) if token not in self._special]
+    if not candidates: return labels
     for i in rng.sample(candidates, max(1, round(self.mask_ratio*len(candidates)))):
-        label[i], chance = row[i], rng.random()
-        if chance < self.mask_share: row[i] = self.encoder.tokenizer.mask_token_id
-        elif chance < self.mask_share + self.random_share: row[i] = rng.choice(self._ordinary)
-    return label
+        labels[i] = row[i]
+        draw = rng.random()
+        if draw < self.mask_share: row[i] = self.encoder.tokenizer.mask_token_id
+        elif draw < self.mask_share + self.random_share: row[i] = rng.choice(self._ordinary)
+    return labels
 
 @patch
 def masked_batch(self: MaskedLanguageModel,
     texts: Sequence[str],
-    rng: random.Random|Sequence[random.Random], # all randomness; of several each is of a text
-    max_length: int|None=None, # fewer tokens than the encoder's own
+    rng: random.Random|Sequence[random.Random], # source of all randomness, or one for each text
+    max_length: int|None=None, # a lower limit than the encoder's, in tokens
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: # corrupted input_ids, mask, labels; int64 [n, s]
-    """Tokenise and corrupt; labels are -100 where nothing is predicted.
+    """Tokenise and corrupt texts; labels are -100 where nothing is predicted.
 
     Parameters
     ----------
     texts : Sequence[str]
     rng : random.Random|Sequence[random.Random]
-        all randomness; of several each is of a text
+        source of all randomness, or one for each text
     max_length : int|None, default None
-        fewer tokens than the encoder's own
+        a lower limit than the encoder's, in tokens
 
     Returns
     -------
@@ -151,23 +154,23 @@ def masked_batch(self: MaskedLanguageModel,
     Raises
     ------
     ValueError
-        When no text has a token that could be predicted.
+        If no text has a token that can be predicted.
     """
     rows = self.encoder.token_ids(texts, max_length)
     rngs = rng if isinstance(rng, Sequence) else [rng]*len(rows)
-    labels = [self._corrupt(row, own) for row, own in zip(rows, rngs, strict=True)]
+    labels = [self._corrupt(row, text_rng) for row, text_rng in zip(rows, rngs, strict=True)]
     if all(token == -100 for label in labels for token in label):
-        raise ValueError(f"{len(texts)} texts, but none of them has a token to predict")
-    ids, mask = padded(rows, self.encoder.tokenizer.pad_token_id)
-    return ids, mask, padded(labels, -100)[0]
+        raise ValueError(f"none of the {len(texts)} texts has a token to predict")
+    ids, mask = pad_rows(rows, self.encoder.tokenizer.pad_token_id)
+    return ids, mask, pad_rows(labels, -100)[0]
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #b841c2df
 @patch
 def logits(self: MaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s]
-    chosen: torch.Tensor, # bool [n, s], where to predict
+    chosen: torch.Tensor, # bool [n, s], positions to predict
 ) -> torch.Tensor: # [m, vocabulary], rows in the order of input_ids[chosen]
-    """Scores of all tokens at the m chosen positions.
+    """Scores of all tokens of the vocabulary at the m chosen positions.
 
     Parameters
     ----------
@@ -175,29 +178,29 @@ def logits(self: MaskedLanguageModel,
     attention_mask : torch.Tensor
         int64 [n, s]
     chosen : torch.Tensor
-        bool [n, s], where to predict
+        bool [n, s], positions to predict
 
     Returns
     -------
     torch.Tensor
         [m, vocabulary], rows in the order of input_ids[chosen]
     """
-    with attending(input_ids.device):
+    with attention_backend(input_ids.device):
         states = self.encoder.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
     return self.decoder(states[chosen])
 
 @patch
 def forward(self: MaskedLanguageModel,
-    input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, # as masked_batch gives them
+    input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, # from masked_batch
 ) -> torch.Tensor: # float32 scalar
-    """The mean cross entropy of the tokens to be predicted.
+    """The mean cross entropy of the predicted tokens.
 
     Parameters
     ----------
     input_ids : torch.Tensor
     attention_mask : torch.Tensor
     labels : torch.Tensor
-        as masked_batch gives them
+        from masked_batch
 
     Returns
     -------
@@ -205,7 +208,7 @@ def forward(self: MaskedLanguageModel,
         float32 scalar
     """
     logits, targets = [], []
-    for _, (ids, mask, label) in by_length(attention_mask.sum(1), input_ids, attention_mask, labels):
+    for _, (ids, mask, label) in split_by_length(attention_mask.sum(1), input_ids, attention_mask, labels):
         chosen = label != -100
         logits.append(self.logits(ids, mask, chosen))
         targets.append(label[chosen])
@@ -215,27 +218,28 @@ def forward(self: MaskedLanguageModel,
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #278c838d
 @patch
 def accuracy(self: MaskedLanguageModel,
-    texts: Sequence[str], # held out
-    seed: int=0, # of what is masked
+    texts: Sequence[str], # held-out texts
+    seed: int=0, # seed of the masking
     batch_size: int=64,
-    max_length: int|None=None,
-) -> dict: # accuracy and top5 (shares), loss (nats a token), n (tokens predicted)
-    """Masked-LM accuracy: the share of the tokens to be predicted, masked as in training, whose best (five
-    best) guess is right.
+    max_length: int|None=None, # in tokens
+) -> dict: # accuracy and top5 (shares), loss (nats per token), n (number of predicted tokens)
+    """Masked-LM accuracy: the share of predicted tokens for which the best (one of the five best) is
+    correct.
 
     Parameters
     ----------
     texts : Sequence[str]
-        held out
+        held-out texts
     seed : int, default 0
-        of what is masked
+        seed of the masking
     batch_size : int, default 64
     max_length : int|None, default None
+        in tokens
 
     Returns
     -------
     dict
-        accuracy and top5 (shares), loss (nats a token), n (tokens predicted)
+        accuracy and top5 (shares), loss (nats per token), n (number of predicted tokens)
     """
     right = right5 = n = 0
     loss = 0.
@@ -246,30 +250,32 @@ def accuracy(self: MaskedLanguageModel,
             ids, mask, labels = (tensor.to(self.device) for tensor in batch)
             logits, target = self.logits(ids, mask, labels != -100).float(), labels[labels != -100]
             hits = logits.topk(min(5, logits.shape[1])).indices == target[:, None]
-            right += int(hits[:, 0].sum()); right5 += int(hits.sum()); n += len(target)
+            right += int(hits[:, 0].sum())
+            right5 += int(hits.sum())
+            n += len(target)
             loss += float(masked_token_loss(logits, target))*len(target)
-    if not n: raise ValueError("accuracy got no texts")
+    if not n: raise ValueError("texts is empty: expected at least one text")
     return dict(accuracy=right/n, top5=right5/n, loss=loss/n, n=n)
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #24ed71a8
 @patch
 def fill(self: MaskedLanguageModel,
     text: str, # with one or more [MASK]
-    k: int=5, # guesses for each
-) -> list[list[tuple[str, float]]]: # for each [MASK] its k likeliest tokens and their probabilities
-    """What the model would write for each mask of a text.
+    k: int=5, # number of predictions
+) -> list[list[tuple[str, float]]]: # for each [MASK] the k most likely tokens with their probabilities
+    """Predict the masked tokens of a text.
 
     Parameters
     ----------
     text : str
         with one or more [MASK]
     k : int, default 5
-        guesses for each
+        number of predictions
 
     Returns
     -------
     list[list[tuple[str, float]]]
-        for each [MASK] its k likeliest tokens and their probabilities
+        for each [MASK] the k most likely tokens with their probabilities
     """
     tokenizer = self.encoder.tokenizer
     ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
@@ -283,23 +289,23 @@ def fill(self: MaskedLanguageModel,
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #b424560c
 @patch
 def save_pretrained(self: MaskedLanguageModel,
-    folder: str|Path, # as TextEncoder.save_pretrained
+    folder: str|Path, # as in TextEncoder.save_pretrained
     half: bool=False, # store the weights as bfloat16
-    beside: Mapping[str, torch.Tensor]|None=None, # of a model around it, under names that these do not know
-    **notes: Any, # of that model, for sentnb.json
+    extra_weights: Mapping[str, torch.Tensor]|None=None, # weights of an enclosing model, under other names
+    **notes: Any, # further entries of sentnb.json
 ) -> Path: # the folder
-    """Write a folder that `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel` read.
+    """Write a folder for `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel`.
 
     Parameters
     ----------
     folder : str|Path
-        as TextEncoder.save_pretrained
+        as in TextEncoder.save_pretrained
     half : bool, default False
         store the weights as bfloat16
-    beside : Mapping[str, torch.Tensor]|None, default None
-        of a model around it, under names that these do not know
+    extra_weights : Mapping[str, torch.Tensor]|None, default None
+        weights of an enclosing model, under other names
     **notes : Any
-        of that model, for sentnb.json
+        further entries of sentnb.json
 
     Returns
     -------
@@ -310,15 +316,15 @@ def save_pretrained(self: MaskedLanguageModel,
     state = {f"{part}.{name}": weight
              for part, module in parts.items() for name, weight in module.state_dict().items()}
     masking = dict(mask_ratio=self.mask_ratio, mask_share=self.mask_share, random_share=self.random_share)
-    state |= beside or {}
+    state |= extra_weights or {}
     return save_encoder(self.encoder, folder, state, self._architecture, half, **masking, **notes)
 
 @patch(cls_method=True)
 def from_pretrained(cls: MaskedLanguageModel,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
-    revision: str|None=None, # of the Hub; pin it
+    revision: str|None=None, # on the Hub; pin it
     device: str|torch.device="cpu",
-    **masking: float, # mask_ratio, mask_share, random_share; else as they were saved
+    **masking: float, # mask_ratio, mask_share, random_share; default: as saved
 ) -> MaskedLanguageModel: # in eval mode, float32
     """Load encoder and head.
 
@@ -327,10 +333,10 @@ def from_pretrained(cls: MaskedLanguageModel,
     name : str|Path
         a name in data/checkpoints, a folder, or a Hub id
     revision : str|None, default None
-        of the Hub; pin it
+        on the Hub; pin it
     device : str|torch.device, default "cpu"
     **masking : float
-        mask_ratio, mask_share, random_share; else as they were saved
+        mask_ratio, mask_share, random_share; default: as saved
 
     Returns
     -------
@@ -340,12 +346,12 @@ def from_pretrained(cls: MaskedLanguageModel,
     Raises
     ------
     ValueError
-        When the checkpoint has no head, as that of an encoder alone.
+        If the checkpoint has no head.
     """
-    whole, tokenizer, notes, folder = load_checkpoint(AutoModelForMaskedLM, name, revision)
+    model, tokenizer, notes, folder = load_checkpoint(AutoModelForMaskedLM, name, revision)
     defaults = dict(mask_ratio=.15, mask_share=.8, random_share=.1)
     if unknown := sorted(masking.keys() - defaults):
         raise TypeError(f"unknown arguments: {', '.join(unknown)}")
     masking = defaults | {key: notes[key] for key in defaults if key in notes} | masking
-    encoder = as_encoder(getattr(whole, whole.base_model_prefix), tokenizer, notes, folder)
-    return cls(encoder, **masking, whole=whole).to(device).eval()
+    encoder = build_encoder(getattr(model, model.base_model_prefix), tokenizer, notes, folder)
+    return cls(encoder, **masking, model=model).to(device).eval()
