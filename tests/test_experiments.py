@@ -219,9 +219,9 @@ def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):
 
 def test_the_bars_of_the_kernel_are_shown(tiny, tmp_path, monkeypatch):
     bars = """
-from sentnb.core import progress, tell
-tell(branch="base") # loaded: it has no bar
-tell(branch="reasoning")
+from sentnb.core import progress, notify_driver
+notify_driver(branch="base") # loaded: it has no bar
+notify_driver(branch="reasoning")
 with progress(True, total=9, desc="reasoning", unit="step") as bar:
     bar.update(7)
     bar.start_t -= 100   # as if it had taken so long

@@ -27,7 +27,7 @@ from sentnb import figures as f
 from sentnb.core import LANGUAGES
 f.use_style()
 figure, (left, right) = plt.subplots(1, 2)
-lines = {c: f.line_with_band(left, [0, 1, 2], [i, i + 1, i + 2], [i - 0.5]*3, [i + 3]*3, color=f.colour_of(c))
+lines = {c: f.line_with_band(left, [0, 1, 2], [i, i + 1, i + 2], [i - 0.5]*3, [i + 3]*3, color=f.get_colour(c))
          for i, c in enumerate(LANGUAGES)}
 f.reference_lines(left, dict(en=3.0, zh=([0, 1], [2, 3])))
 left.legend(loc="upper left"); f.direct_labels(left, lines)
@@ -169,7 +169,7 @@ def test_families_can_be_told_apart(blindness):
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_languages_can_be_told_apart(blindness):
     for a, b in itertools.combinations(LANGUAGES, 2):
-        distance = np.linalg.norm(lab(figures.colour_of(a), blindness) - lab(figures.colour_of(b), blindness))
+        distance = np.linalg.norm(lab(figures.get_colour(a), blindness) - lab(figures.get_colour(b), blindness))
         assert distance > 20, (a, b, distance)
 
 
@@ -199,7 +199,7 @@ def test_reference_lines_are_dashed_and_named_once():
     _, ax = plt.subplots()
     drawn = figures.reference_lines(ax, dict(en=79.46, zh=([0, 1], [1, 2]), ceiling=78.0),
                                     colors=dict(ceiling="#123456"))
-    assert [line.get_color() for line in drawn] == [figures.colour_of("en"), figures.colour_of("zh"),
+    assert [line.get_color() for line in drawn] == [figures.get_colour("en"), figures.get_colour("zh"),
                                                     "#123456"]
     assert all(line.is_dashed() for line in drawn) and ax.get_legend_handles_labels()[1] == ["paper"]
     assert figures.reference_lines(ax, {}) == []
@@ -207,7 +207,7 @@ def test_reference_lines_are_dashed_and_named_once():
 
 @given(st.lists(st.floats(-100, 100), max_size=12), st.floats(0.01, 5))
 def test_spread_keeps_gap_and_order(wanted, gap):
-    placed = figures.spread(wanted, gap)
+    placed = figures.spread_labels(wanted, gap)
     order = np.argsort(wanted, kind="stable")
     assert placed.shape == (len(wanted),) and (np.diff(placed[order]) >= gap - 1e-9).all()
     # least squares moves no mean
@@ -217,7 +217,7 @@ def test_spread_keeps_gap_and_order(wanted, gap):
 
 @given(st.lists(st.floats(-2, 3), min_size=1, max_size=8))
 def test_spread_stays_inside_when_it_fits(wanted):
-    placed = figures.spread(wanted, 0.1, 0, 1)
+    placed = figures.spread_labels(wanted, 0.1, 0, 1)
     assert placed.min() >= -1e-9 and placed.max() <= 1 + 1e-9
     assert (np.diff(np.sort(placed)) >= 0.1 - 1e-9).all()
 
@@ -226,7 +226,7 @@ def test_spread_stays_inside_when_it_fits(wanted):
     np.zeros(10), np.arange(10.0), np.linspace(0, 0.2, 10), [5.0, 5, 5, 1, 1, 9, 9, 9, 9, 0]])
 def test_direct_labels_do_not_overlap(ends):
     figure, ax = plt.subplots(figsize=(5, 2.8))
-    lines = {code: figures.line_with_band(ax, [0, 1, 2], [0, end/2, end], color=figures.colour_of(code))
+    lines = {code: figures.line_with_band(ax, [0, 1, 2], [0, end/2, end], color=figures.get_colour(code))
              for code, end in zip(LANGUAGES, ends)}
     shown = figures.direct_labels(ax, lines)
     figure.draw_without_rendering()
@@ -318,16 +318,16 @@ def test_before_after_fills_what_comes_after():
     assert bars == [[0, 2], [4, 6]], "what has bounds has a bar"
 
 
-@pytest.mark.parametrize("below", [False, True])
-def test_ours_stand_beside_the_papers(below):
+@pytest.mark.parametrize("vertical", [False, True])
+def test_ours_stand_beside_the_papers(vertical):
     ours, theirs = {"a": [1, 2]}, {"a": [3, 4]}
-    options = dict(below=below, paper=dict(marker="D"))
-    figure, axes = figures.paper_beside(figures.before_after, dict(x=(ours, theirs), y=(theirs, ours)),
+    options = dict(vertical=vertical, paper=dict(marker="D"))
+    figure, axes = figures.compare_with_paper(figures.before_after, dict(x=(ours, theirs), y=(theirs, ours)),
                                         **options)
     assert [ax.get_title("left") for ax in axes] == ["x, ours", "x, the paper's", "y, ours", "y, the paper's"]
     figure.draw_without_rendering()
     first, second = (ax.get_position() for ax in axes[:2])
-    assert first.y0 > second.y0 if below else first.x0 < second.x0
+    assert first.y0 > second.y0 if vertical else first.x0 < second.x0
     seen = [{line.get_xdata().item() for line in ax.lines if line.get_marker() in "oD"} for ax in axes]
     assert seen == [{1, 2}, {3, 4}, {3, 4}, {1, 2}]
     assert {line.get_marker() for line in axes[1].lines} == {"D", "None"}
@@ -335,7 +335,7 @@ def test_ours_stand_beside_the_papers(below):
 
 def test_categories_keep_their_places():
     _, ax = plt.subplots()
-    figures.by_category(ax, {"a": dict(en=(1, 0, 2), zh=3), "b": dict(de=4)}, ["en", "de", "zh"], dodge=0.2)
+    figures.category_points(ax, {"a": dict(en=(1, 0, 2), zh=3), "b": dict(de=4)}, ["en", "de", "zh"], dodge=0.2)
     places = {line.get_label(): line.get_xdata().tolist() for line in ax.lines}
     assert places == {"a": [-0.1, 1.9], "b": [1.1]}
     assert [label.get_text() for label in ax.get_xticklabels()] == ["en", "de", "zh"]
@@ -351,7 +351,7 @@ def test_curves_have_the_bands_of_their_points():
 
 
 def test_plotted_points_are_written_as_they_are_named(tmp_path):
-    frame = figures.plotted({("a", "en"): (1/3, None, None), ("b", "zh"): (2, 1, 3)}, ["model", "language"])
+    frame = figures.plotted_data({("a", "en"): (1/3, None, None), ("b", "zh"): (2, 1, 3)}, ["model", "language"])
     figure = plt.figure()
     figures.save(figure, tmp_path, "x", frame)
     written = (tmp_path/"x.csv").read_text()
@@ -359,6 +359,6 @@ def test_plotted_points_are_written_as_they_are_named(tmp_path):
 
 
 def test_every_name_of_the_palette_is_a_colour():
-    for name in figures.COLOURS: assert colors.is_color_like(figures.colour_of(name))
-    for _, colour in figures.LOOKS: assert figures.colour_of(colour) == colour
-    with pytest.raises(ValueError, match="no colour for 'a row'"): figures.colour_of("a row")
+    for name in figures.COLOURS: assert colors.is_color_like(figures.get_colour(name))
+    for _, colour in figures.LINE_STYLES: assert figures.get_colour(colour) == colour
+    with pytest.raises(ValueError, match="no colour for 'a row'"): figures.get_colour("a row")

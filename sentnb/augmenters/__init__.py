@@ -4,25 +4,25 @@
 
 # %% auto #0
 __all__ = ['AUGMENTERS', 'perturb', 'mixture', 'char_insert', 'char_delete', 'char_substitute', 'char_swap', 'word_shuffle',
-           'word_shuffle_conditional', 'word_noise', 'spans', 'IMAGE_AUGMENTERS', 'image_mixture', 'crop',
-           'horizontal_flip', 'vertical_flip', 'blur', 'colour_jitter', 'photograph_view', 'resized_crop', 'clusters',
-           'script', 'ALPHABETS', 'KEYBOARDS', 'LOOKALIKES', 'ENDS', 'UNSPACED']
+           'word_shuffle_conditional', 'word_noise', 'sample_spans', 'IMAGE_AUGMENTERS', 'image_mixture', 'crop',
+           'horizontal_flip', 'vertical_flip', 'blur', 'colour_jitter', 'photograph_view', 'resized_crop',
+           'unicode_script', 'ALPHABETS', 'KEYBOARDS', 'LOOKALIKES', 'CLAUSE_ENDS', 'UNSPACED_SCRIPTS']
 
 # %% ../../nbs/api/1_augmenters/00_augmenters.ipynb #aa85ee38
-from .spans import spans
+from .spans import sample_spans
 from .images import (
     IMAGE_AUGMENTERS, blur, colour_jitter, crop, horizontal_flip, image_mixture, photograph_view,
     resized_crop, vertical_flip)
 from .typos import (
-    ALPHABETS, KEYBOARDS, LOOKALIKES, char_delete, char_insert, char_substitute, char_swap, script)
+    ALPHABETS, KEYBOARDS, LOOKALIKES, char_delete, char_insert, char_substitute, char_swap, unicode_script)
 from .perturbations import AUGMENTERS, mixture, perturb
 from .shuffles import word_noise, word_shuffle, word_shuffle_conditional
-from .words import ENDS, UNSPACED, clusters
+from .words import CLAUSE_ENDS, UNSPACED_SCRIPTS
 
 _all_ = [
     "AUGMENTERS", "perturb", "mixture", "char_insert", "char_delete", "char_substitute", "char_swap",
-    "word_shuffle", "word_shuffle_conditional", "word_noise", "spans", "IMAGE_AUGMENTERS", "image_mixture",
+    "word_shuffle", "word_shuffle_conditional", "word_noise", "sample_spans", "IMAGE_AUGMENTERS", "image_mixture",
     "crop",
     "horizontal_flip", "vertical_flip", "blur", "colour_jitter", "photograph_view", "resized_crop",
-    "clusters", "script", "ALPHABETS", "KEYBOARDS", "LOOKALIKES",
-    "ENDS", "UNSPACED"]
+    "unicode_script", "ALPHABETS", "KEYBOARDS", "LOOKALIKES",
+    "CLAUSE_ENDS", "UNSPACED_SCRIPTS"]

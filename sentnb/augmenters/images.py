@@ -178,7 +178,7 @@ def image_mixture(
     pixels: np.ndarray, # uint8 [16, W], not changed
     num_patches: int, # text patches
     rng: random.Random, # the source of all choices
-    among: Sequence[str]=("crop", "horizontal_flip", "vertical_flip", "blur"), # names of IMAGE_AUGMENTERS
+    names: Sequence[str]=("crop", "horizontal_flip", "vertical_flip", "blur"), # names of IMAGE_AUGMENTERS
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; its text patches
     """One of the four views, drawn anew for every strip.
 
@@ -190,7 +190,7 @@ def image_mixture(
         text patches
     rng : random.Random
         the source of all choices
-    among : Sequence[str], default ("crop", "horizontal_flip", "vertical_flip", "blur")
+    names : Sequence[str], default ("crop", "horizontal_flip", "vertical_flip", "blur")
         names of IMAGE_AUGMENTERS
 
     Returns
@@ -198,7 +198,7 @@ def image_mixture(
     tuple[np.ndarray, int]
         uint8 [16, W]; its text patches
     """
-    return IMAGE_AUGMENTERS[rng.choice(among)](pixels, num_patches, rng)
+    return IMAGE_AUGMENTERS[rng.choice(names)](pixels, num_patches, rng)
 
 IMAGE_AUGMENTERS: dict[str, Callable[..., tuple[np.ndarray, int]]] = dict(
     # name -> (pixels, num_patches, rng) -> (pixels, num_patches)

@@ -16,7 +16,7 @@ from ..core import derive_seed
 def mixture(
     text: str, # any str
     rng: random.Random, # the source of all choices
-    among: Sequence[str]=("char_insert", "char_delete", "char_substitute", "char_swap", "word_shuffle",
+    names: Sequence[str]=("char_insert", "char_delete", "char_substitute", "char_swap", "word_shuffle",
                           "word_shuffle_conditional"), # names of AUGMENTERS
     settings: dict[str, dict]|None=None, # name -> its arguments, e.g. {"char_swap": {"rate": .5}}
 ) -> str: # one perturbation of the text
@@ -28,7 +28,7 @@ def mixture(
         any str
     rng : random.Random
         the source of all choices
-    among : Sequence[str], default ("char_insert", "char_delete", "char_substitute", ...
+    names : Sequence[str], default ("char_insert", "char_delete", "char_substitute", ...
         names of AUGMENTERS
     settings : dict[str, dict]|None, default None
         name -> its arguments, e.g. {"char_swap": {"rate": .5}}
@@ -38,7 +38,7 @@ def mixture(
     str
         one perturbation of the text
     """
-    name = rng.choice(among)
+    name = rng.choice(names)
     return AUGMENTERS[name](text, rng, **(settings or {}).get(name, {}))
 
 AUGMENTERS: dict[str, Callable[..., str]] = dict( # name -> (text, rng) -> text

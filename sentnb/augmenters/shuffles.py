@@ -7,7 +7,7 @@ __all__ = ['word_shuffle', 'word_shuffle_conditional', 'word_noise']
 
 # %% ../../nbs/api/1_augmenters/03_shuffles.ipynb #dde3c65e
 import random, re
-from .words import ENDS, check_view, units_of
+from .words import CLAUSE_ENDS, check_view, split_units
 
 # %% ../../nbs/api/1_augmenters/03_shuffles.ipynb #b40ff0d8
 def _permute(units: list[str], places: list[int], rng: random.Random, rate: float) -> None:
@@ -46,14 +46,14 @@ def word_shuffle(
         the same words
     """
     check_view(text, rng, rate)
-    kinds = units_of(text)
+    kinds = split_units(text)
     units = [unit for unit, _ in kinds]
     for movable in ("word", "char"):
         _permute(units, [i for i, (_, kind) in enumerate(kinds) if kind == movable], rng, rate)
     return "".join(units)
 
 # %% ../../nbs/api/1_augmenters/03_shuffles.ipynb #a2a2e18c
-_AT_ENDS, _LETTER = re.compile(f"[{re.escape(ENDS)}]"), re.compile(r"\w")
+_AT_ENDS, _LETTER = re.compile(f"[{re.escape(CLAUSE_ENDS)}]"), re.compile(r"\w")
 
 def word_shuffle_conditional(
     text: str, # any str
@@ -77,7 +77,7 @@ def word_shuffle_conditional(
         the same words, sub-sentence by sub-sentence
     """
     check_view(text, rng, rate)
-    kinds, inside = units_of(text), []
+    kinds, inside = split_units(text), []
     units = [unit for unit, _ in kinds]
     for i, (unit, kind) in enumerate([*kinds, (".", "mark")]):
         pieces = _AT_ENDS.split(unit) # a mark inside a word (3,000) ends one sub-sentence and begins another

@@ -19,7 +19,7 @@ from .originals import Original
 from sentnb.corpora.pretraining import (
     HELD_OUT, check_clean, microworld_texts, pretraining_counts, pretraining_texts, text_sources,
     wikipedia_texts)
-from ..core.arrow import Rows, distinct, joined, select
+from ..core.arrow import Rows, distinct, concatenate, select
 from .sets import DATASETS, TEXT_SOURCES, STS, TESTS, get_dataset, describe, datasets_with_role
 from sentnb.corpora.texts import (
     MAX_RUN, pack_blocks, count_words, decontaminate, join_sentences, find_banned, normalize, split_fragments, remove_banned,
@@ -37,7 +37,7 @@ __all__ += [
     "get_script", "ParallelRole", "Rows", "ScoredRole", "PretrainingRole", "TestPart", "TestRole", "TrainRole", "pack_blocks",
     "caption_pairs", "check_clean", "get_commit", "count_words", "declare", "get_dataset", "decontaminate",
     "describe", "distinct", "documents", "evaluation_sentences", "load_examples", "dataset_sha256", "resolve_folder",
-    "complete_commit", "hub_dir", "dataset_identity", "join_sentences", "joined", "load_aligned", "load",
+    "complete_commit", "hub_dir", "dataset_identity", "join_sentences", "concatenate", "load_aligned", "load",
     "map_split", "find_banned", "microworld_texts", "nli_pairs", "normalize", "open_split", "parallel_pairs",
     "split_fragments", "pretraining_counts", "pretraining_texts", "get_provenance", "remove_banned", "rows_sha256",
     "select", "text_sources", "split_sentences", "stream_rows", "sts_pairs", "sts_rows", "test_parts",

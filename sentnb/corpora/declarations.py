@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fastcore.basics import patch
 
-from ..core import Rule, checked, one_of, optional
+from ..core import Rule, validated, one_of, optional
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #26e23e2c
 _TWO_PARTS = Rule("'<org>/<name>'", lambda name: name.count("/") == 1)
@@ -24,7 +24,7 @@ _COMMIT = Rule("a commit, 40 hexadecimal digits or the first 7",
                re.compile("[0-9a-f]{40}|[0-9a-f]{7}").fullmatch)
 
 @dataclass(frozen=True)
-@checked(name=_TWO_PARTS, revision=optional(_COMMIT))
+@validated(name=_TWO_PARTS, revision=optional(_COMMIT))
 class Dataset:
     """One data set: what it is, where it comes from, on what terms, and what it is for.
 
@@ -178,7 +178,7 @@ ROLES = (*KINDS, "parallel", "scored", "test", "pretraining")
 _COLLECTION = one_of("public", "papers")
 
 @dataclass(frozen=True)
-@checked(kind=one_of(*KINDS), collection=_COLLECTION)
+@validated(kind=one_of(*KINDS), collection=_COLLECTION)
 class TrainRole(Role):
     """What an encoder is trained on: an example from each row.
 
@@ -245,7 +245,7 @@ def keeps(self: TrainRole,
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #599ca070
 @dataclass(frozen=True)
-@checked(collection=_COLLECTION)
+@validated(collection=_COLLECTION)
 class ParallelRole(Role):
     """Translations: where the same sentence stands in each language.
 

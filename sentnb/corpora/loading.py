@@ -210,10 +210,10 @@ def map_split(
     config, split = dataset.resolve(config, split)
     if _mirrored(name) or dataset.original or dataset.label_names:
         import pyarrow
-        return Rows.of_table(pyarrow.Table.from_pylist(load(name, config, split, columns, revision)), columns)
+        return Rows.from_table(pyarrow.Table.from_pylist(load(name, config, split, columns, revision)), columns)
     table = _open_hub(dataset, config, split, revision)
     _check_columns(dataset, config, table.column_names, columns)
-    return Rows.of_table(table.data.table, columns)
+    return Rows.from_table(table.data.table, columns)
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #341df2bf
 def _texts(dataset: Dataset, config: str, split: str, revision: str|None) -> Iterator[str]:

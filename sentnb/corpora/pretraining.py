@@ -11,7 +11,7 @@ import itertools, json, random, unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from ..core import LANGUAGES, cache_dir, derive_seed, fingerprint, one_of, replacing
+from ..core import LANGUAGES, cache_dir, derive_seed, fingerprint, one_of, atomic_path
 from .declarations import TEXT_SOURCES, PretrainingRole, get_dataset
 from .provenance import dataset_identity
 from .loading import documents, load
@@ -154,7 +154,7 @@ def _write(file, done: dict[str, list[list[str]]], counts: dict) -> None:
                    sentences=[sentences for part in done for sentences in done[part]])
     fields = [("part", pyarrow.string()), ("sentences", pyarrow.list_(pyarrow.string()))]
     table = pyarrow.table(columns, schema=pyarrow.schema(fields, {"counts": json.dumps(counts)}))
-    with replacing(file) as temporary: parquet.write_table(table, temporary, compression="zstd")
+    with atomic_path(file) as temporary: parquet.write_table(table, temporary, compression="zstd")
 
 def _read(file) -> tuple[dict[str, list[list[str]]], dict]:
     import pyarrow.parquet as parquet

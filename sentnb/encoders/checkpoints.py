@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import cache_dir, data_dir, file_sha256, mode_by_umask
+from ..core import cache_dir, data_dir, file_sha256, apply_umask
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #0550cee4
 def read_json(path: str|Path) -> dict:
@@ -75,7 +75,7 @@ def atomic_folder(
         new.mkdir()
         yield new
         # safetensors creates files that only their owner can read
-        for file in filter(Path.is_file, new.rglob("*")): mode_by_umask(file)
+        for file in filter(Path.is_file, new.rglob("*")): apply_umask(file)
         _keep_other_files(folder, new)
         if folder.exists(): os.replace(folder, backup)
         try: os.replace(new, folder)
@@ -257,8 +257,8 @@ def _get_font(name: str, snapshot: Path) -> tuple[Path, str]|None: # file and ex
 
 def _render_settings(font: Path, sha256: str) -> dict: # the "render" entry of config.json
     from sentnb.renderer import RenderConfig
-    from sentnb.renderer.pen import family_of
-    if (family := family_of(font)) is None: raise ValueError(f"{font} is not a font file")
+    from sentnb.renderer.pen import read_font_family
+    if (family := read_font_family(font)) is None: raise ValueError(f"{font} is not a font file")
     fonts = ((font.name, sha256), ("NotoSansCJK-Regular.ttc", None))
     return RenderConfig(strategy="continuous", family=family, fonts=fonts).to_dict()
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
-from ..core import derive_seed, one_of, whole
+from ..core import derive_seed, one_of, integer
 from .base import SentenceEncoder, evaluating
 from .checkpoints import Pushable
 from .text.self_attention import attention_backend, forward_with_maps
@@ -49,7 +49,7 @@ class Projections(nn.Module):
         has_joint_layer: bool=False, # whether to add a layer from N + 1 vectors to d, for `skip`
     ):
         super().__init__()
-        whole(1)("projections", count)
+        integer(1)("projections", count)
         self.width, self.count, self.mlp, self.joint = width, count, None, None
         if count > 1:
             self.mlp = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),

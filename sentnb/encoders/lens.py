@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from ..core import Rule, checked, one_of, whole, write_atomic
+from ..core import Rule, validated, one_of, integer, write_atomic
 from .base import SentenceEncoder, evaluating
 from .checkpoints import Pushable, read_json, atomic_folder
 from .features import FeatureStore, base_fingerprint, check_states, token_states
@@ -28,8 +28,8 @@ from .features import FeatureStore, base_fingerprint, check_states, token_states
 KINDS = ("mean", "simple", "gated")
 
 @dataclasses.dataclass(frozen=True)
-@checked(kind=one_of(*KINDS), width=whole(1), gating=whole(1), convolutions=whole(1), kernel=whole(1),
-         dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1))
+@validated(kind=one_of(*KINDS), width=integer(1), gating=integer(1), convolutions=integer(1), kernel=integer(1),
+           dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1))
 class LensConfig:
     """What a lens is besides its weights.
 

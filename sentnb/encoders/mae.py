@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from safetensors.torch import load_file
 from torch import nn
 
-from ..core import Rule, one_of, optional, whole
+from ..core import Rule, one_of, optional, integer
 from .base import evaluating
 from .checkpoints import Pushable, checkpoint_folder, read_json
 from .pixel import PixelConfig, PixelEncoder
@@ -253,11 +253,11 @@ class MaskedAutoencoder(Pushable, nn.Module):
     ):
         super().__init__()
         Rule("a share between 0 and 1", lambda share: 0 < share < 1)("mask_ratio", mask_ratio)
-        whole(1)("max_span", max_span)
-        whole(1)("decoder_layers", decoder_layers)
+        integer(1)("max_span", max_span)
+        integer(1)("decoder_layers", decoder_layers)
         sizes = dict(decoder_width=decoder_width, decoder_heads=decoder_heads,
                      decoder_intermediate=decoder_intermediate)
-        for name, size in sizes.items(): optional(whole(1))(name, size)
+        for name, size in sizes.items(): optional(integer(1))(name, size)
         self.encoder = encoder
         self.decoder = PatchDecoder(encoder, decoder_layers, *sizes.values()).to(encoder.device)
         self.mask_ratio, self.max_span, self.normalize = mask_ratio, max_span, normalize

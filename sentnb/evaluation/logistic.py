@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from scipy import linalg
 from scipy.special import expit
 
-from ..core import at_least, checked, one_of
+from ..core import at_least, validated, one_of
 
 # %% ../../nbs/api/3_evaluation/02_logistic.ipynb #97c09bf6
 def _ridge(width: int, c: float) -> np.ndarray: # [width]
@@ -125,7 +125,7 @@ _as_senteval = tuple(2.**power for power in range(-2, 4))
 STRENGTHS = dict(block=_scaled, each=_scaled, none=_as_senteval) # the values of C
 
 @dataclass(frozen=True)
-@checked(scaling=one_of(*SCALINGS), folds=at_least(2))
+@validated(scaling=one_of(*SCALINGS), folds=at_least(2))
 class LinearProbe:
     """A linear classifier on frozen vectors: their scale, and how C is chosen.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core import file_sha256, fingerprint, progress, replacing, write_atomic
+from ..core import file_sha256, fingerprint, progress, atomic_path, write_atomic
 from ..encoders.base import windows
 from ..encoders.checkpoints import weights_digest
 from .bitext import check_mining_options, mine
@@ -159,7 +159,7 @@ def mine_files(
     """
     check_mining_options(mining.get("retrieval", "max"), mining.get("margin", "ratio"))
     files, output = [SentenceFile(path) for path in (first, second)], Path(output)
-    with replacing(output) as temporary:
+    with atomic_path(output) as temporary:
         temporary.write_text("")   # it can be written
         folder = _work_folder(output, encoder, files)
         sides = [encode_to_disk(encoder, file, folder/f"{name}.npy", show_progress=show_progress)

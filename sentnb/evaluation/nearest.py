@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import progress, replacing
+from ..core import progress, atomic_path
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #e7a1c05c
 class UnitRows:
@@ -153,7 +153,7 @@ class _Kept:
         if not self.path or time.monotonic() - self.saved < self.seconds: return
         arrays = {f"{name}_{n}": np.concatenate(column)
                   for name, part in parts.items() for n, column in enumerate(zip(*part))}
-        with replacing(self.path) as temporary: np.savez(temporary, **arrays)
+        with atomic_path(self.path) as temporary: np.savez(temporary, **arrays)
         self.saved = time.monotonic()
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #6435b3b6

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..core import replacing, whole
+from ..core import atomic_path, integer
 
 # %% ../../nbs/api/5_experiments/09_files.ipynb #d9b984a9
 def lines(
@@ -137,7 +137,7 @@ def encode_file(
     import numpy
     encoder, blanks = load_encoder(model, long, device), _Blanks(itertools.chain([first], texts))
     vectors = encoder.encode(blanks, batch_size=batch_size, normalize=normalize)
-    with replacing(output) as temporary:
+    with atomic_path(output) as temporary:
         numpy.save(temporary, vectors.astype(numpy.float32, copy=False), allow_pickle=False)
     blanks.say()
     return vectors.shape
@@ -210,7 +210,7 @@ def render_text(
         patches of text
     """
     output = prepare_output(output, ".png")
-    whole(1)("scale", scale)
+    integer(1)("scale", scale)
     import numpy
     from sentnb.renderer import Picture, RenderConfig, TextRenderer
     strips = TextRenderer(RenderConfig(**dict(long="scroll") | settings))([text])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fastcore.basics import patch
 
 from .. import corpora
-from ..core import LANGUAGES, data_dir, tell
+from ..core import LANGUAGES, data_dir, notify_driver
 from ..recipes.data import KINDS
 from ..recipes.sources import SOURCES
 from .requirements import Needed, look, needed
@@ -349,4 +349,4 @@ def resolve(self: Plan,
         lines = [f"{len(missing)} of what this run needs cannot be had:", *missing]
         raise FileNotFoundError("\n".join(lines))
     needed(**self._asked(), run=run)
-    tell(planned=sum(training.times for training in self.trainings if training.trained))
+    notify_driver(planned=sum(training.times for training in self.trainings if training.trained))

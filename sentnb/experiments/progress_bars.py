@@ -17,11 +17,11 @@ from fastcore.xtras import modified_env
 # %% ../../nbs/api/5_experiments/07_progress_bars.ipynb #5c1e0d02
 @contextlib.contextmanager
 def listening() -> Iterator[Path]:
-    "The file that `SENTNB_TOLD` names within: that of who called, or a new one."
-    if path := os.environ.get("SENTNB_TOLD"):
+    "The file that `SENTNB_MESSAGES` names within: that of who called, or a new one."
+    if path := os.environ.get("SENTNB_MESSAGES"):
         yield Path(path)
         return
-    with tempfile.TemporaryDirectory() as folder, modified_env(SENTNB_TOLD=f"{folder}/told"):
+    with tempfile.TemporaryDirectory() as folder, modified_env(SENTNB_MESSAGES=f"{folder}/told"):
         Path(f"{folder}/told").touch()
         yield Path(f"{folder}/told")
 
@@ -78,14 +78,14 @@ class Above:
 
 # %% ../../nbs/api/5_experiments/07_progress_bars.ipynb #5c1e0d03
 def described(
-    told: dict[str, Any], # of a bar, as `core.tell` gives it
+    told: dict[str, Any], # of a bar, as `core.notify_driver` gives it
 ) -> str:
     """One line on where a bar stands.
 
     Parameters
     ----------
     told : dict[str, Any]
-        of a bar, as `core.tell` gives it
+        of a bar, as `core.notify_driver` gives it
 
     Returns
     -------

@@ -328,7 +328,7 @@ def run_together(
     def start(rank: int, folder: str) -> subprocess.Popen:
         env = os.environ | world | dict(RANK=str(rank))
         if gpus: env["CUDA_VISIBLE_DEVICES"] = gpus[rank]
-        if rank: env |= dict(SENTNB_FIGURES=f"{folder}/{rank}", SENTNB_TOLD="")
+        if rank: env |= dict(SENTNB_FIGURES=f"{folder}/{rank}", SENTNB_MESSAGES="")
         own = values | {"ship": False} if rank and "ship" in values else values # one writes the checkpoints
         quiet = rank > 0 or not progress
         options = ["--quiet"]*quiet + ["--replace"]*replace

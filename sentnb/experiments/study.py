@@ -17,8 +17,8 @@ from fastcore.basics import patch
 
 from .. import figures, results
 from ..core import (
-    PARAMETERS, PROFILES, as_first, by_first, cache_dir, fingerprint, replacing, seed_everything,
-    settings_for, use_threads, write_atomic)
+    PARAMETERS, PROFILES, broadcast_from_rank0, run_on_rank0, cache_dir, fingerprint, atomic_path, seed_everything,
+    settings_for, set_num_threads, write_atomic)
 from ..encoders.base import TextsTruncated
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e889ebec
@@ -104,7 +104,7 @@ class Study:
         _prepare(seed, self.settings, deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in table else {}
         if "threads" in table: recorded["device"] = self.device
-        of_this_run = "" if self.resume else f"-{as_first(os.getpid())}" # of several processes the first's
+        of_this_run = "" if self.resume else f"-{broadcast_from_rank0(os.getpid())}" # of several processes the first's
         self._folder = profile + of_this_run
         self.run = results.Run(notebook, profile, self.settings | recorded, seed=seed)
 
@@ -124,7 +124,7 @@ def _prepare(seed: int, settings: Mapping[str, Any], deterministic: bool) -> Non
     seed_everything(seed, deterministic)
     if "OMP_WAIT_POLICY" not in os.environ: # `import sentnb` sets it unless torch was imported before
         warnings.warn("torch was imported before sentnb: its idle threads spin. Import sentnb first")
-    if settings.get("threads"): use_threads(settings["threads"])
+    if settings.get("threads"): set_num_threads(settings["threads"])
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #0b7f70dc
 @patch(as_prop=True)
@@ -317,11 +317,11 @@ def kept(self: Study,
     array = path.with_suffix(".npy")
     def write(value):
         if isinstance(value, np.ndarray):
-            with replacing(array) as temporary: np.save(temporary, value, allow_pickle=False)
+            with atomic_path(array) as temporary: np.save(temporary, value, allow_pickle=False)
         else: write_atomic(path, json.dumps(_plain(value)))
-    if not as_first(path.is_file() or array.is_file()):
+    if not broadcast_from_rank0(path.is_file() or array.is_file()):
         known = compute() if together else None
-        by_first(lambda: write(known if together else compute()))
+        run_on_rank0(lambda: write(known if together else compute()))
     if array.is_file(): return np.load(array, allow_pickle=False)
     return json.loads(path.read_text(encoding="utf-8"), object_hook=_with_arrays)
 
@@ -329,7 +329,7 @@ def kept(self: Study,
 @patch
 def remove(self: Study, folder: Path) -> None:
     "A folder of the store that is needed no longer: by the first process, once all have come here."
-    by_first(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+    run_on_rank0(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
 @patch
 def finish(self: Study) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
-from .plots import before_after, by_category, curves
-from .style import COLOURS, FAMILY_COLOURS, LANGUAGE_COLOURS, LANGUAGE_MARKERS, LOOKS
+from .plots import before_after, category_points, curves
+from .style import COLOURS, FAMILY_COLOURS, LANGUAGE_COLOURS, LANGUAGE_MARKERS, LINE_STYLES
 
 # %% ../../nbs/api/1_figures/04_redrawing.ipynb #95126cfc
 def _chosen(frame: pd.DataFrame, keep: Mapping[str, Any]) -> pd.DataFrame: # in the order of what is kept
@@ -29,11 +29,11 @@ def _chosen(frame: pd.DataFrame, keep: Mapping[str, Any]) -> pd.DataFrame: # in 
 def read_points(
     path: str|Path, # of the csv
     series: str, # the column whose names become lines, or rows
-    along: str, # the column of the places along them
+    x: str, # the column of the places along them
     keep: Mapping[str, Any]|None=None, # column -> the one value, or the values in their order, that are shown
     value: str="value", # the column of the numbers
 ) -> dict[str, dict[Any, tuple|float]]: # series -> place -> a number, or a number and its bounds
-    """What `save` wrote, as `curves` and `by_category` take it. ValueError says what the file has.
+    """What `save` wrote, as `curves` and `category_points` take it. ValueError says what the file has.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def read_points(
         of the csv
     series : str
         the column whose names become lines, or rows
-    along : str
+    x : str
         the column of the places along them
     keep : Mapping[str, Any]|None, default None
         column -> the one value, or the values in their order, that are shown
@@ -54,27 +54,27 @@ def read_points(
         series -> place -> a number, or a number and its bounds
     """
     frame, keep = pd.read_csv(path), keep or {}
-    if missing := [name for name in (series, along, value, *keep) if name not in frame]:
+    if missing := [name for name in (series, x, value, *keep) if name not in frame]:
         raise ValueError(f"{Path(path).name} has no column {missing[0]!r}; it has {', '.join(frame)}")
     frame = _chosen(frame, keep)
-    if (twice := frame.duplicated([series, along])).any():
-        name, place = frame.loc[twice.idxmax(), [series, along]]
-        others = [name for name in frame if name not in (series, along, value, "low", "high", "index")]
-        raise ValueError(f"several rows have {series}={name} and {along}={place}: "
+    if (twice := frame.duplicated([series, x])).any():
+        name, place = frame.loc[twice.idxmax(), [series, x]]
+        others = [name for name in frame if name not in (series, x, value, "low", "high", "index")]
+        raise ValueError(f"several rows have {series}={name} and {x}={place}: "
                          f"choose with keep= among {', '.join(others) or 'nothing else'}")
     columns = [value, *(name for name in ("low", "high") if name in frame)]
     points = {name: {} for name in frame[series]}
-    for name, place, *point in frame[[series, along, *columns]].itertuples(index=False):
+    for name, place, *point in frame[[series, x, *columns]].itertuples(index=False):
         points[name][place] = tuple(point) if len(point) == 3 else point[0]
     return points
 
 # %% ../../nbs/api/1_figures/04_redrawing.ipynb #1155cd68
-KINDS = ("curves", "by_category", "before_after")
+KINDS = ("curves", "category_points", "before_after")
 
 def _looks(names: Sequence[str]) -> dict[str, tuple[str, str]]: # name -> marker, colour
     "A name that the project knows has its own."
     known = {**FAMILY_COLOURS, **COLOURS, **LANGUAGE_COLOURS}
-    looks = {name: LOOKS[i % len(LOOKS)] for i, name in enumerate(names)}
+    looks = {name: LINE_STYLES[i % len(LINE_STYLES)] for i, name in enumerate(names)}
     return {name: (LANGUAGE_MARKERS.get(name, "o"), known[name]) if name in known else look
             for name, look in looks.items()}
 
@@ -88,14 +88,14 @@ def _as_curves(ax: Axes, lines: dict, places: list, names: Mapping, options: dic
 # %% ../../nbs/api/1_figures/04_redrawing.ipynb #5f9dc270
 def redraw(
     path: str|Path, # of the csv beside the figure
-    series: str, along: str, # its columns, as in `read_points`
+    series: str, x: str, # its columns, as in `read_points`
     kind: str="curves", # one of KINDS
     keep: Mapping[str, Any]|None=None, # column -> the one value, or the values in their order, that are shown
     names: Mapping[Any, str]|None=None, # what the csv calls it -> what shall stand in the figure
     value: str="value", # the column of the numbers
     ax: Axes|None=None, # None: a figure of its own
     figsize: tuple[float, float]|None=None, # of it, in inches
-    **options: Any, # of figures.curves, .by_category, .before_after
+    **options: Any, # of figures.curves, .category_points, .before_after
 ) -> Axes:
     """Draw a saved figure's numbers again, as one panel with the project's colours.
 
@@ -106,7 +106,7 @@ def redraw(
     path : str|Path
         of the csv beside the figure
     series : str
-    along : str
+    x : str
         its columns, as in `read_points`
     kind : str, default "curves"
         one of KINDS
@@ -121,14 +121,14 @@ def redraw(
     figsize : tuple[float, float]|None, default None
         of it, in inches
     **options : Any
-        of figures.curves, .by_category, .before_after
+        of figures.curves, .category_points, .before_after
 
     Returns
     -------
     Axes
     """
     if kind not in KINDS: raise ValueError(f"kind={kind!r}: expected one of {', '.join(KINDS)}")
-    points, names = read_points(path, series, along, keep, value), names or {}
+    points, names = read_points(path, series, x, keep, value), names or {}
     if ax is None: ax = plt.subplots(figsize=figsize)[1]
     looks = {names.get(name, name): look for name, look in _looks(list(points)).items()}
     markers, colours = ({name: look[i] for name, look in looks.items()} for i in (0, 1))
@@ -137,8 +137,8 @@ def redraw(
     if kind == "before_after":
         before_after(ax, {name: [line.get(place) for place in places] for name, line in lines.items()},
                      **dict(colours=colours) | options)
-    elif kind == "by_category":
-        by_category(ax, lines, places, **dict(looks=looks) | options)
+    elif kind == "category_points":
+        category_points(ax, lines, places, **dict(styles=looks) | options)
         ax.set_xticklabels([names.get(place, place) for place in places])
     else: _as_curves(ax, lines, places, names, dict(colours=colours, markers=markers) | options)
     return ax

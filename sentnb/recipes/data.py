@@ -196,12 +196,12 @@ class TrainingData:
     @functools.cached_property
     def pairs(self) -> Sequence[Pair]:
         "The English pairs of all sources."
-        return corpora.joined(*self.english.values())
+        return corpora.concatenate(*self.english.values())
 
     @functools.cached_property
     def translated(self) -> Sequence[Pair]:
         "All translations, set by set and in each by language."
-        return corpora.joined(*itertools.chain(*map(dict.values, self.translations.values())))
+        return corpora.concatenate(*itertools.chain(*map(dict.values, self.translations.values())))
 
     @functools.cached_property
     def parallel(self) -> dict[str, list[Pair]]: # language -> pairs

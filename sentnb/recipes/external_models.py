@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_torch, save_file as save_torch
 
-from ..core import cache_dir, data_dir, file_sha256, replacing
+from ..core import cache_dir, data_dir, file_sha256, atomic_path
 from ..corpora import hub_dir
 from ..encoders import TextEncoder
 from ..encoders.base import SentenceEncoder
@@ -253,7 +253,7 @@ def save_difference(
     said = {name: (Path(folder)/name).read_text(encoding="utf-8") for name in KEPT}
     said |= dict(base=base, weights=_known_by(before))
     Path(target).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as file: save_file(packed, file, metadata=said)
+    with atomic_path(target) as file: save_file(packed, file, metadata=said)
     return Path(target).stat().st_size
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #affc16e6

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import corpora
-from ..core import by_first, derive_seed, fingerprint, one_of
+from ..core import run_on_rank0, derive_seed, fingerprint, one_of
 from ..encoders import FeatureStore, Lens, LensConfig, PixelEncoder, TextEncoder
 from .data import Clean, Pair
 from .external_models import OTHERS, grown_from, other_checkpoint
@@ -81,7 +81,7 @@ def stored_states(
     -------
     FeatureStore
     """
-    by_first(lambda: FeatureStore(base, folder).add(texts, show_progress=show_progress))
+    run_on_rank0(lambda: FeatureStore(base, folder).add(texts, show_progress=show_progress))
     return FeatureStore(base, folder)
 
 # %% ../../nbs/api/4_recipes/06_lenses.ipynb #1e95e507

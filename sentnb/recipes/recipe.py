@@ -14,7 +14,7 @@ import torch
 from fastcore.basics import patch
 
 from .. import augmenters
-from ..core import between, checked, derive_seed, one_of
+from ..core import in_range, validated, derive_seed, one_of
 from ..encoders import PixelConfig, PixelEncoder
 from .data import PERTURBATIONS, Pair, TrainingData
 from ..renderer import RenderConfig
@@ -52,7 +52,7 @@ def _check_stages(stages: tuple) -> None:
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #7c5bd57f
 @dataclasses.dataclass(frozen=True)
-@checked(weighed=one_of(True, False, "by language"), members=between(1, len(MEMBERS)))
+@validated(weighed=one_of(True, False, "by language"), members=in_range(1, len(MEMBERS)))
 class Recipe:
     """What makes a sentence encoder.
 
@@ -270,7 +270,7 @@ def _together(recipe: Recipe, data: TrainingData, seed: int) -> _Rows:
     translations = [(l, pair) for l, pairs in repeated.items() for pair in pairs]
     rng = random.Random(derive_seed(seed, "documents"))
     documents = rng.sample(data.documents, min(len(english), len(data.documents)))
-    def spans(i, text): return augmenters.spans(text, random.Random(derive_seed(seed, "spans", i)))
+    def spans(i, text): return augmenters.sample_spans(text, random.Random(derive_seed(seed, "spans", i)))
     return 2*english + translations + [("spans", spans(i, text)) for i, text in enumerate(documents)]
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #21dcc07b

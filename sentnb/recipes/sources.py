@@ -162,7 +162,7 @@ class _Public(_Declared):
         by_language = TrainingData(translations=self.translations).parallel.values()
         return dict(sentences=first + [translation for pairs in by_language for _, translation in pairs])
 
-    def triples(self) -> dict: return dict(triples=corpora.joined(*self.examples("triples").values()))
+    def triples(self) -> dict: return dict(triples=corpora.concatenate(*self.examples("triples").values()))
 
     def mixed(self) -> dict: return dict(mixed=TrainingData(translations=self.translations).translated)
 
@@ -184,10 +184,10 @@ class _Papers(_Declared):
     def singles(self) -> Sequence[str]: return self.first(self.views["mixture"].columns(0))
 
     def documents(self) -> dict:
-        return dict(documents=corpora.joined(*self.examples("documents").values()))
+        return dict(documents=corpora.concatenate(*self.examples("documents").values()))
 
     def mixed(self) -> dict: # in the order of the set, which the stages shuffle
-        return dict(mixed=corpora.joined(*self.examples("translations").values()))
+        return dict(mixed=corpora.concatenate(*self.examples("translations").values()))
 
     def of_stsb(self, language: str) -> list[str]: # of each pair the first sentence
         sets = corpora.datasets_with_role("scored", language)
@@ -211,7 +211,7 @@ def blocks(self: _Papers) -> dict:
 def multilingual(self: _Papers) -> dict:
     by_language = TrainingData(translations=self.translations).parallel.values()
     translations = [translation for pairs in by_language for _, translation in pairs]
-    return dict(sentences=corpora.joined(self.singles, translations))
+    return dict(sentences=corpora.concatenate(self.singles, translations))
 
 @patch
 def triples(self: _Papers) -> dict:

@@ -383,9 +383,9 @@ def draw_gains(self: Beside,
     for axis, base in zip(axes[0], rows):
         of_base = gains[gains["base"] == base].iloc[::-1]
         axis.hlines(of_base["condition"], of_base["low"].astype(float), of_base["high"].astype(float),
-                    color=figures.colour_of("level"))
+                    color=figures.get_colour("level"))
         axis.plot(of_base["value"], of_base["condition"], "o")
-        axis.axvline(0, color=figures.colour_of("level"), linewidth=.8)
+        axis.axvline(0, color=figures.get_colour("level"), linewidth=.8)
         axis.set(title=base, xlabel="points over SimCSE")
     figures.save(figure, self.study.run.folder, "gains", gains)
     plt.show()

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 import numpy as np
 from fastcore.basics import patch
-from ..core import file_sha256, one_of, whole
+from ..core import file_sha256, one_of, integer
 from .config import (
-    LONG, RenderConfig, clean, drawn_together, split_characters, split_words)
+    LONG, MAX_CODE_POINTS, RenderConfig, clean, split_characters, split_words)
 from .fonts import NOTO, FontWarning, GlyphsMissing, find_fonts
-from .pen import Pen, family_of, libraries, versions
+from .pen import Pen, read_font_family, libraries, versions
 from .strips import Strips
-from .config import clean, drawn_together, split_characters, split_words
 
 # %% ../../nbs/api/1_renderer/05_renderer.ipynb #7f20ad01
 def _with_given(config: RenderConfig, given: tuple, files: list) -> list: # (path, sha256) pairs
@@ -30,7 +29,7 @@ def _with_given(config: RenderConfig, given: tuple, files: list) -> list: # (pat
             if any(used & {*names} for *_, names in os.walk(place)): continue
             raise ValueError(f"fonts: {place} has none of the files to draw with: {', '.join(sorted(used))}")
         if place.name in used: continue
-        family = family_of(place)
+        family = read_font_family(place)
         if family is None: raise ValueError(f"fonts: {place} is not a font file")
         if named or family.casefold() != config.family.casefold():
             asked = f"{config.family!r}{' and names its files' if named else ''}"
@@ -185,8 +184,8 @@ def _blocks(self: TextRenderer, text: str) -> Iterator[str]:
     "Parts of at most BLOCK characters, cut after a space where there is one, and never before a mark."
     while len(text) > self.BLOCK:
         cut = text.rfind(" ", self.BLOCK//2, self.BLOCK) + 1 or self.BLOCK
-        for _ in range(64):
-            if cut > 1 and drawn_together(text, cut - 1, cut): cut -= 1
+        *_, last = split_characters(text[max(cut - MAX_CODE_POINTS, 0):cut + 1])
+        cut -= len(last) - 1 # no mark begins a block
         marks = 0
         for i in range(cut):
             marks = marks + 1 if unicodedata.category(text[i])[0] == "M" else 0
@@ -293,7 +292,7 @@ def __call__(self: TextRenderer,
     for i, text in enumerate(texts): self._check_text(i, text)
     long = self.config.long if long is None else long
     max_patches = self.config.max_patches if max_patches is None else max_patches
-    one_of(*LONG)("long", long); whole(2)("max_patches", max_patches)
+    one_of(*LONG)("long", long); integer(2)("max_patches", max_patches)
     if self._pid != os.getpid(): self._start()
     self._tell_boxes(texts)
     pictures, index, truncated = [], [], []

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
-from ..core import file_sha256, pick, replacing, tell
+from ..core import file_sha256, pick, atomic_path, notify_driver
 from .folder import RUNNING, digests, drawn, drawn_since, release, replaces, run_folder
 from .intervals import interval
 from .machine import code_state, hardware, peak_memory, versions
@@ -101,7 +101,7 @@ class Run:
         json.dumps(dict(settings))
         self.notebook, self.profile, self.settings, self.seed = notebook, profile, dict(settings), seed
         self.folder = Path(folder or run_folder(notebook, profile, settings, seed))
-        tell(run=notebook, folder=str(self.folder.resolve()))
+        notify_driver(run=notebook, folder=str(self.folder.resolve()))
         self._numbers: dict[tuple, dict] = {}
         self._claims: dict[str, dict] = {}
         self._record: dict[str, Any] = dict(data={}, fonts={}, notes={}, per_seed=[])
@@ -391,7 +391,7 @@ def save(self: Run) -> Path: # the folder
         figures=figures)
     there = None if replaces() else _still(self.folder/"run.json", record)
     if there and not left and self._stood | record["sha256"] == self._stood == digests(self.folder):
-        tell(stands=self.notebook)
+        notify_driver(stands=self.notebook)
         release(self.folder/RUNNING)
         print(f"nothing has changed: the record of {there['began']} stays "
               f"(commit {str(there['code']['commit'])[:7]})")
@@ -399,7 +399,7 @@ def save(self: Run) -> Path: # the folder
     files["run.json"] = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     with contextlib.ExitStack() as stack:
         for name, text in files.items():
-            stack.enter_context(replacing(self.folder/name)).write_bytes(text.encode())
+            stack.enter_context(atomic_path(self.folder/name)).write_bytes(text.encode())
     for name in left: (self.folder/name).unlink()
     release(self.folder/RUNNING)
     return self.folder

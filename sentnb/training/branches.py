@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from fastcore.basics import patch
 
-from ..core import as_first, by_first, derive_seed, fingerprint, tell, write_atomic
+from ..core import broadcast_from_rank0, run_on_rank0, derive_seed, fingerprint, notify_driver, write_atomic
 from ..encoders.checkpoints import weights_digest
 from ..results import code_state
 from .checkpoint import plain
@@ -194,7 +194,7 @@ def _key(branch: Branch, name: str, stage: Stage, seed: int, dev_key: Any, optio
 
 def _over(until: float|None) -> bool: # as the first process says
     if until is None: return False
-    return as_first(time.monotonic() >= until)
+    return broadcast_from_rank0(time.monotonic() >= until)
 
 def _pieces(folder: Path, done: int) -> list[dict]: # done: steps
     "Those that were trained; one that was killed ends with the state that it left."
@@ -207,7 +207,7 @@ def _pieces(folder: Path, done: int) -> list[dict]: # done: steps
     return [*pieces, last] if last["steps"] else pieces
 
 def _write_pieces(folder: Path, *pieces: dict):
-    by_first(lambda: write_atomic(folder/"pieces.json", json.dumps(pieces)))
+    run_on_rank0(lambda: write_atomic(folder/"pieces.json", json.dumps(pieces)))
 
 # %% ../../nbs/api/3_training/09_branches.ipynb #62d9c1f8
 @patch
@@ -245,13 +245,13 @@ def grow(self: Branch,
     -------
     Branch
     """
-    tell(branch=name)
+    notify_driver(branch=name)
     key, encoder = _key(self, name, stage, seed, dev_key, options), copy.deepcopy(self.encoder)
     folder = self.store/f"{name}-{key[:8]}"
     go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,
                               **options)
     history = go_on(resume=resume, stop_after=0)
-    pieces = by_first(lambda: _pieces(folder, len(history)))
+    pieces = run_on_rank0(lambda: _pieces(folder, len(history)))
     while (done := len(history)) < stage.steps:
         if _over(until):
             raise TimeIsUp(f"the time is over; {name} stands at {done} of {stage.steps} steps. The same "
@@ -271,4 +271,4 @@ def grow(self: Branch,
 @patch
 def remove(self: Branch):
     "Its folder is removed, by the first process, once all have come here; the encoder stays."
-    if self.folder: by_first(functools.partial(shutil.rmtree, self.folder))
+    if self.folder: run_on_rank0(functools.partial(shutil.rmtree, self.folder))

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from ..core import as_first, replacing, whole
+from ..core import broadcast_from_rank0, atomic_path, integer
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #6f1c08da
 def plain(value: Any) -> Any:
@@ -110,7 +110,7 @@ def save(self: Progress):
     place |= dict(settings=self.settings, processes=self.accelerator.num_processes)
     # a million rows are more than metadata may be
     history = torch.frombuffer(bytearray(json.dumps(self.history).encode()), dtype=torch.uint8)
-    with replacing(self.file) as temporary:
+    with atomic_path(self.file) as temporary:
         save_file(self.tensors() | dict(history=history), temporary, metadata={"place": json.dumps(place)})
     self.saved_at = time.perf_counter()
 
@@ -130,7 +130,7 @@ def minutes_of(
     float|None
         None: they are steps
     """
-    if not isinstance(save_every, str): return whole(1)("save_every", save_every)
+    if not isinstance(save_every, str): return integer(1)("save_every", save_every)
     if match := re.fullmatch(r"(\d+(?:\.\d+)?) minutes?", save_every): return float(match[1])
     raise ValueError(f'save_every={save_every!r}: expected a number of steps, or such as "5 minutes"')
 
@@ -208,7 +208,7 @@ def _same_processes(then: int, now: int, folder: Path):
                      "another output_dir, or resume=False to start anew")
 
 def _found(file: Path, resume: bool) -> bool: # as the first process sees it
-    found = as_first(resume and file.exists())   # it may just have written it: here all wait for it
+    found = broadcast_from_rank0(resume and file.exists())   # it may just have written it: here all wait for it
     if not found or file.exists(): return found
     raise FileNotFoundError(f"the first process goes on from {file}, and this one does not see it: let "
                             "SENTNB_CACHE be a folder that all machines share")

@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..core import between, checked
+from ..core import in_range, validated
 from ..losses.checks import mean_across_processes
 from .objectives import Batch, TextObjective
 from .views import Draws, Pairs, View
 
 # %% ../../nbs/api/3_training/15_conditional.ipynb #f335fef9
 @dataclasses.dataclass(frozen=True)
-@checked(swapped=between(0, 1))
+@validated(swapped=in_range(0, 1))
 class ConditionalMasked(TextObjective):
     """Masked tokens of a sentence, told with the vector of its neighbour (CMLM, section 2).
 

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import broadcast
 
-from ..core import meet
+from ..core import init_distributed
 
 # %% ../../nbs/api/3_training/07_gradients.ipynb #a147a6c1
 def average_gradients(
@@ -47,7 +47,7 @@ def accelerator_for(
     -------
     Accelerator
     """
-    meet(cpu=encoder.device.type == "cpu")
+    init_distributed(cpu=encoder.device.type == "cpu")
     if PartialState._shared_state:
         AcceleratorState._reset_state(reset_partial_state=PartialState().num_processes == 1)
     accelerator = Accelerator(mixed_precision=mixed_precision, cpu=encoder.device.type == "cpu")

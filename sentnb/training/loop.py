@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
-from ..core import by_first, one_of, progress
+from ..core import run_on_rank0, one_of, progress
 from ..encoders.base import TextsTruncated, check_encoder
 from ..losses.checks import defer_finite_checks
 from .stages import Batches, Stage, task_label, task_seed
@@ -247,7 +247,7 @@ def diverged(self: Steps, what: str, k: int, step: int) -> FloatingPointError:
 # %% ../../nbs/api/3_training/08_loop.ipynb #2f023e9b
 def _measured(dev: Callable, encoder: Any, stage: Stage) -> dict: # what `dev` adds to a row
     encoder.eval()
-    row = by_first(lambda: _dev_row(dev(encoder), stage))
+    row = run_on_rank0(lambda: _dev_row(dev(encoder), stage))
     encoder.train()
     return row
 

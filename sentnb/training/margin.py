@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import at_least, checked, positive, whole
+from ..core import at_least, validated, positive, integer
 from ..losses.margin import additive_margin_softmax, max_hinge, sum_hinge
 from ..losses.checks import gather
 from .objectives import Batch, TextObjective, embed
@@ -31,7 +31,7 @@ class _Translations(TextObjective): # a loss of two lists of vectors, over those
         with batch.naming(vectors): return self.compare(*vectors.chunk(2))
 
 @dataclasses.dataclass(frozen=True)
-@checked(margin=at_least(0), scale=positive(1.))
+@validated(margin=at_least(0), scale=positive(1.))
 class AdditiveMargin(_Translations):
     """Additive-margin softmax in both directions (CMLM's bitext retrieval;
     `losses.additive_margin_softmax`).
@@ -52,7 +52,7 @@ class AdditiveMargin(_Translations):
         return additive_margin_softmax(a, b, self.margin, self.scale, gathered=True)
 
 @dataclasses.dataclass(frozen=True)
-@checked(margin=at_least(0))
+@validated(margin=at_least(0))
 class MaxHinge(_Translations):
     """The hardest negative of each direction (VSE++; Contextual Lensing's ranker; `losses.max_hinge`).
 
@@ -68,7 +68,7 @@ class MaxHinge(_Translations):
     def compare(self, a: Tensor, b: Tensor) -> Tensor: return max_hinge(a, b, self.margin, gathered=True)
 
 @dataclasses.dataclass(frozen=True)
-@checked(margin=at_least(0))
+@validated(margin=at_least(0))
 class SumHinge(_Translations):
     """Every negative that comes too near, to begin with (VSE++; `losses.sum_hinge`).
 
@@ -105,7 +105,7 @@ def relation(
     return torch.cat([u, v, u*v, (u - v).abs()], dim=1)
 
 @dataclasses.dataclass(frozen=True)
-@checked(hidden=whole(1), classes=whole(2))
+@validated(hidden=integer(1), classes=integer(2))
 class Entailment(Known):
     """A two-layer network says how a hypothesis stands to its premise.
 

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..augmenters import photograph_view
-from ..core import checked, file_sha256, one_of, positive, whole
+from ..core import validated, file_sha256, one_of, positive, integer
 from ..encoders.multimodal import OwnPatches, PatchInput, blocks_of, embed_pictures
 from ..losses.checks import gather
 from ..losses.supervised import SUP_CON, sup_con
@@ -25,8 +25,8 @@ from .views import Draws
 
 # %% ../../nbs/api/3_training/14_multimodal.ipynb #0f15b4f8
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.07), patch_size=whole(1), variant=one_of(*SUP_CON),
-         views=one_of("photograph", "dropout"))
+@validated(temperature=positive(0.07), patch_size=integer(1), variant=one_of(*SUP_CON),
+           views=one_of("photograph", "dropout"))
 class PictureSupCon(Objective):
     """Pictures of one class shall be nearer than others, read by the encoder's own layers (VisualCSE, Eq.
     4).

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..core import checked, optional, positive, whole
+from ..core import validated, optional, positive, integer
 from ..encoders import base
 from ..losses.contrastive import info_nce
 from ..losses.supervised import vector_distance
@@ -352,7 +352,7 @@ def check_encoder(self: TextObjective, encoder: Any, max_length: int|None=None):
 
 # %% ../../nbs/api/3_training/02_objectives.ipynb #4fd3a6b8
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.05), chunk=optional(whole(1)))
+@validated(temperature=positive(0.05), chunk=optional(integer(1)))
 class InfoNCE(TextObjective):
     """Symmetric InfoNCE over a view (Pixel-Linguist, Eq. 2; `losses.info_nce`).
 

@@ -14,7 +14,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..core import at_least, checked, one_of, positive, whole
+from ..core import at_least, validated, one_of, positive, integer
 from ..encoders.base import set_dropout
 from ..losses.mutual_information import SAMPLES, VARIANTS, attention_mutual_information
 from ..losses.contrastive import (
@@ -26,7 +26,7 @@ from .views import Same, Single, View
 
 # %% ../../nbs/api/3_training/04_simcse.ipynb #c974e004
 @dataclasses.dataclass(frozen=True)
-@checked(variant=one_of(*VARIANTS))
+@validated(variant=one_of(*VARIANTS))
 class AMI:
     """Attention mutual information of the two views, subtracted from a loss (miCSE, Eq. 3 to 5).
 
@@ -184,7 +184,7 @@ class Momentum:
     queue: int = 384 # vectors
 
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.05), form=one_of("simcse", "printed"))
+@validated(temperature=positive(0.05), form=one_of("simcse", "printed"))
 class SimCSE(_Siamese):
     """SimCSE (Gao et al. 2021, Eq. 1, and of triples Eq. 5), one direction; with `ami` and `momentum` miCSE.
 
@@ -346,7 +346,7 @@ class ContrastiveTension(_Siamese):
 
 # %% ../../nbs/api/3_training/04_simcse.ipynb #64c9bbc8
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.04), hidden=at_least(0))
+@validated(temperature=positive(0.04), hidden=at_least(0))
 class MirrorBERT(_Siamese):
     """Mirror-BERT (Liu et al. 2021): random span masking and dropout, both views as anchors.
 
@@ -406,7 +406,7 @@ def twin(
     return other
 
 @dataclasses.dataclass(frozen=True)
-@checked(projection=whole(1), alpha=at_least(0), off_diagonal=at_least(0))
+@validated(projection=integer(1), alpha=at_least(0), off_diagonal=at_least(0))
 class SCD(_Siamese):
     """Self-contrastive decorrelation (Klein and Nabi 2022): dropout at two rates, no negatives.
 

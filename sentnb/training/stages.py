@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core import checked, fingerprint, one_of, optional, positive, whole
+from ..core import validated, fingerprint, one_of, optional, positive, integer
 from ..core.arrow import Rows
 from .objectives import InfoNCE, Objective
 
 # %% ../../nbs/api/3_training/05_stages.ipynb #753d020e
 @dataclasses.dataclass(frozen=True)
-@checked(batch_size=whole(1), learning_rate=positive(1e-3), warmup_steps=whole(0),
-         schedule=one_of("linear", "cosine"), accumulate=whole(1), weight=positive(1),
-         draws_as=optional(whole(0)))
+@validated(batch_size=integer(1), learning_rate=positive(1e-3), warmup_steps=integer(0),
+           schedule=one_of("linear", "cosine"), accumulate=integer(1), weight=positive(1),
+           draws_as=optional(integer(0)))
 class Task:
     """Examples, what they are trained towards, and the settings of the optimiser.
 
@@ -132,7 +132,7 @@ def _tasks(tasks: Sequence[Task]|None, settings: dict) -> tuple[Task, ...]: # se
     return tuple(tasks)
 
 @dataclasses.dataclass(frozen=True, init=False)
-@checked(steps=whole(1), order=one_of("in turn", "together"), keep=one_of("last", "best"))
+@validated(steps=integer(1), order=one_of("in turn", "together"), keep=one_of("last", "best"))
 class Stage:
     """One stage of training: tasks, for how long, and which weights go on.
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import checked, positive
+from ..core import validated, positive
 from ..losses.checks import gather
 from ..losses.supervised import cosent, cosine_regression, sup_con
 from .objectives import Batch, TextObjective, embed
@@ -103,7 +103,7 @@ class CosineRegression(Known):
         with batch.naming(vectors): return cosine_regression(*known)
 
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.05))
+@validated(temperature=positive(0.05))
 class CoSENT(Known):
     """The cosines of pairs shall stand in the order of their scores (`losses.cosent`).
 
@@ -127,7 +127,7 @@ class CoSENT(Known):
 
 # %% ../../nbs/api/3_training/10_supervised.ipynb #1a875203
 @dataclasses.dataclass(frozen=True)
-@checked(temperature=positive(0.07))
+@validated(temperature=positive(0.07))
 class SupCon(Known):
     """Texts of one label shall be nearer than others (Khosla et al. 2020; `losses.sup_con`).
 

@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from .. import augmenters
-from ..core import between, checked, derive_seed
+from ..core import in_range, validated, derive_seed
 
 # %% ../../nbs/api/3_training/01_views.ipynb #5b1d7c11
 class Draws(Sequence):
@@ -84,7 +84,7 @@ def check_texts(
                          f"{type(taker).__name__} takes one str each")
 
 @dataclasses.dataclass(frozen=True)
-@checked(typo_rate=between(0, 1))
+@validated(typo_rate=in_range(0, 1))
 class View:
     """How an example becomes the texts that are compared. One's own says `views`, and what else differs.
 
@@ -197,7 +197,7 @@ class Single(View):
 class Spans(View):
     "Two independent spans of one document, overlap allowed (topical alignment)."
     def views(self, example: str, rng: random.Random) -> tuple[str, str]:
-        return augmenters.spans(example, rng)
+        return augmenters.sample_spans(example, rng)
 
 # %% ../../nbs/api/3_training/01_views.ipynb #0b6e59d4
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Perturbed(_Named):
     known = augmenters.AUGMENTERS
 
     def views(self, example: str, rng: random.Random) -> tuple[str, str]:
-        if len(self.names) > 1: return example, augmenters.mixture(example, rng, among=self.names)
+        if len(self.names) > 1: return example, augmenters.mixture(example, rng, names=self.names)
         return example, augmenters.AUGMENTERS[self.names[0]](example, rng)
 
 # %% ../../nbs/api/3_training/01_views.ipynb #a8f4d210

@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import checked, one_of
+from ..core import validated, one_of
 from ..encoders import base
 from ..encoders.words import WordTeacher, patch_shares, word_states
 from .objectives import Batch, Objective, check_length
@@ -22,7 +22,7 @@ from .views import Draws, check_texts
 
 # %% ../../nbs/api/3_training/13_word_distillation.ipynb #d752dda1
 @dataclasses.dataclass(frozen=True)
-@checked(distance=one_of("cosine", "squares"))
+@validated(distance=one_of("cosine", "squares"))
 class TaughtWords(Objective):
     """A teacher's states of words (`encoders.words`) for a pixel encoder that draws words. Examples are
     texts.

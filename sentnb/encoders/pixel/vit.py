@@ -15,13 +15,13 @@ from fastcore.basics import patch
 from torch import nn
 from torch.nn import functional as F
 
-from ...core import checked, one_of
+from ...core import validated, one_of
 from ..attention_maps import attend
 
 # %% ../../../nbs/api/2_encoders/04_pixel/01_vit.ipynb #8591a93f
 @dataclasses.dataclass(frozen=True)
-@checked(num_channels=one_of(1, 3), pooling=one_of("mean", "cls", "first and last"),
-         pixel_normalization=one_of(True, False, "whiten"))
+@validated(num_channels=one_of(1, 3), pooling=one_of("mean", "cls", "first and last"),
+           pixel_normalization=one_of(True, False, "whiten"))
 class PixelConfig:
     """The architecture of a pixel encoder. Field names follow PIXEL's config.json.
 
