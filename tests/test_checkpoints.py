@@ -142,7 +142,7 @@ def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
 def test_a_card_tells_what_another_run_measured(folder):
     "Beside others, as 23_beside has it: of each of four encoders its speed and scores."
     card = (folder/"README.md").read_text(encoding="utf-8")
-    assert card.count("<!--23_beside: ") == 4*5 - 1, "n-grams have no weights"
+    assert card.count("<!--23_beside/") == 4*5 - 1, "n-grams have no weights"
     assert prose_numbers.fill(card, None) == card, f"python -m sentnb.results.prose_numbers {folder/'README.md'}"
 
 
