@@ -65,7 +65,7 @@ def test_characters_of_many_scripts(text, characters):
 def test_integers():
     for value in (2, np.int64(3)): integer(2)("steps", value)
     for value in (1, 2.0, True, "2", None):
-        with pytest.raises(ValueError, match="steps=.*: expected a whole number of at least 2"):
+        with pytest.raises(ValueError, match="steps=.*: expected an integer of at least 2"):
             integer(2)("steps", value)
 
 
@@ -83,7 +83,7 @@ def test_a_declared_range_names_field_value_and_what_was_expected():
     for wrong, message in ((dict(rate=-1), "rate=-1: expected a positive number, such as 0.1"),
                            (dict(rate="1"), "rate='1': expected a positive number"),
                            (dict(keep="first"), "keep='first': expected one of last, best"),
-                           (dict(steps=True), "steps=True: expected a whole number of at least 1, or None")):
+                           (dict(steps=True), "steps=True: expected an integer of at least 1, or None")):
         with pytest.raises(ValueError) as error: Settings(**wrong)
         assert message in str(error.value)
 
@@ -102,6 +102,23 @@ for y in (x @ x, scipy.linalg.qr(x)[0]): print(hashlib.sha256(y.tobytes()).hexdi
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return python(code.format(threads=threads), **dict.fromkeys(names, str(environment)))
     for threads in (1, 2): assert sums(threads, 1) == sums(threads, 2)
+
+
+def test_importing_sentnb_sets_one_variable(python):
+    "OMP_WAIT_POLICY, unless it is set or torch is loaded; no subpackage is imported."
+    code = """
+import os, sys
+for name, value in {variables}.items(): os.environ[name] = value
+if {torch}: sys.modules["torch"] = sys # as if torch were loaded
+before, modules = dict(os.environ), set(sys.modules)
+import sentnb
+print(set(os.environ.items()) - set(before.items()), [m for m in sys.modules if m.startswith("sentnb.")])
+"""
+    def changes(torch=False, **variables):
+        reset = "import os; os.environ.pop('OMP_WAIT_POLICY', None)\n"
+        return python(reset + code.format(variables=variables, torch=torch)).strip()
+    assert changes() == "{('OMP_WAIT_POLICY', 'PASSIVE')} []"
+    assert changes(torch=True) == changes(OMP_WAIT_POLICY="ACTIVE") == "set() []"
 
 
 # files

@@ -80,10 +80,10 @@ def test_refused(tiny, tmp_path, monkeypatch, capsys, arguments, sentence):
 
 
 @pytest.mark.parametrize("value, sentence", [
-    ("seeds=abc", "seeds='abc': expected a whole number of at least 1"),
-    ("seeds=-1", "seeds=-1: expected a whole number"),
-    ("seed=1.5", "seed=1.5: expected a whole number"),
-    ("seed=010", "seed='010': expected a whole number"),
+    ("seeds=abc", "seeds='abc': expected an integer of at least 1"),
+    ("seeds=-1", "seeds=-1: expected an integer"),
+    ("seed=1.5", "seed=1.5: expected an integer"),
+    ("seed=010", "seed='010': expected an integer"),
     ("resume=maybe", "resume='maybe': expected one of True, False, or None"),
     ("overrides=[lr]", "overrides=['lr']: expected a dict of settings"),
     ("lr=3", "lr is a setting of its table: -P 'overrides={lr: 3}'"),
@@ -331,7 +331,7 @@ def test_render(tmp_path, capsys):
     assert experiments.main(["render", "x", "-o", str(tmp_path/"picture.jpg")]) == 2
     said = capsys.readouterr().err
     assert "ends in .png" in said and said.count(f"made the folder {tmp_path/'new'}") == 1
-    for options, sentence in ((["--scale", "0"], "scale=0: expected a whole number of at least 1"),
+    for options, sentence in ((["--scale", "0"], "scale=0: expected an integer of at least 1"),
                               (["--family", "Comic"], "family='Comic' is in none of the font files")):
         assert experiments.main(["render", "x", "-o", str(picture), *options]) == 2
         assert sentence in capsys.readouterr().err

@@ -11,44 +11,51 @@ from typing import Any
 
 # %% ../../nbs/api/0_core/06_progress.ipynb #a90b3f62
 def notify_driver(
-    **said: Any, # JSON values
+    **message: Any, # JSON values
 ) -> None:
-    """Tell it to the driver that runs this notebook; where there is none, nobody.
+    """Send a message to the driver that runs this notebook; without a driver nothing happens.
 
     Parameters
     ----------
-    **said : Any
+    **message : Any
         JSON values
     """
-    if not (path := os.environ.get("SENTNB_MESSAGES")): return
-    with open(path, "a", encoding="utf-8") as file: file.write(json.dumps(said, default=float) + "\n")
+    path = os.environ.get("SENTNB_MESSAGES")
+    if not path:
+        return
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(message, default=float) + "\n")
 
-@functools.cache   # each class of bars has a thread that watches them
-def _telling() -> type:
+@functools.cache # tqdm starts a monitoring thread for each class of bars
+def _message_bar() -> type:
     from tqdm import tqdm
-    class Told(tqdm):
-        "A bar that says where it stands, and is drawn elsewhere."
+    class MessageBar(tqdm):
+        "A bar that sends its state to the driver."
         def __init__(self, **options):
-            super().__init__(**dict(mininterval=0.5) | options | dict(file=io.StringIO(), leave=False))
-        def display(self, msg=None, pos=None): # tqdm's own: an empty text where the bar is to go
+            options = dict(mininterval=0.5) | options
+            super().__init__(**options | dict(file=io.StringIO(), leave=False))
+        def display(self, msg=None, pos=None): # tqdm closes a bar with an empty message
             notify_driver(bar=f"{os.getpid()}-{id(self)}", over=msg == "", **self.format_dict)
-    return Told
+    return MessageBar
 
 def progress(
-    show: bool|None=None, # None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
+    show: bool|None=None, # None: after two seconds, unless TQDM_DISABLE is set
     **options: Any, # of tqdm: iterable or total, desc, unit, initial
 ): # a tqdm bar, to be used in a `with` statement
-    """A bar of tqdm. The variable is read here, each time anew: tqdm's bar for notebooks does not read it.
+    """A progress bar. `TQDM_DISABLE` is read at each call, because tqdm's bar for notebooks ignores it.
 
     Parameters
     ----------
     show : bool|None, default None
-        None: a bar if it takes longer than two seconds, unless TQDM_DISABLE is set
+        None: after two seconds, unless TQDM_DISABLE is set
     **options : Any
         of tqdm: iterable or total, desc, unit, initial
     """
     from tqdm.auto import tqdm
-    silent = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
-    bar, disable = _telling() if os.environ.get("SENTNB_MESSAGES") else tqdm, silent if show is None else not show
-    # leave=None: in a terminal the line of an outermost bar stays, in Lab nothing does
-    return bar(**dict(delay=0 if show else 2, leave=None) | options, disable=disable)
+    disable = not show
+    if show is None:
+        disable = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
+    bar = _message_bar() if os.environ.get("SENTNB_MESSAGES") else tqdm
+    # leave=None: in a terminal an outermost bar remains, in JupyterLab none does
+    options = dict(delay=0 if show else 2, leave=None) | options
+    return bar(**options, disable=disable)

@@ -275,7 +275,7 @@ def load_examples(
     rows = map_split(name, columns, None, role.split, revision)
     def keeps(row): return role.keeps(dict(zip(columns, (row,) if rows.single else row)))
     if role.without or role.only: rows = select(rows, (i for i, row in enumerate(rows) if keeps(row)))
-    examples = rows.columns(*range(len(role.columns)))
+    examples = rows.select_columns(*range(len(role.columns)))
     if role.kind != "english" or len(role.columns) == 2: return examples
     rng = random.Random(derive_seed(seed, role.name, "en", role.split))
     return _drawn_pairs(examples, rng, len(role.columns)//2)

@@ -181,7 +181,7 @@ class _Papers(_Declared):
     def visual(self) -> dict: return dict(views=self.views, **self.sentences())
 
     @functools.cached_property
-    def singles(self) -> Sequence[str]: return self.first(self.views["mixture"].columns(0))
+    def singles(self) -> Sequence[str]: return self.first(self.views["mixture"].select_columns(0))
 
     def documents(self) -> dict:
         return dict(documents=corpora.concatenate(*self.examples("documents").values()))
@@ -205,7 +205,7 @@ class _Papers(_Declared):
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #2b1f13bc
 @patch
 def blocks(self: _Papers) -> dict:
-    return dict(documents=self.documents()["documents"].columns(0))
+    return dict(documents=self.documents()["documents"].select_columns(0))
 
 @patch
 def multilingual(self: _Papers) -> dict:
