@@ -14,7 +14,7 @@ from PIL import Image
 
 from sentnb.corpora import Microworld
 from sentnb.encoders.adapters import (
-    CODES, EXTRAS, MtebEncoder, SentenceModule, extra, pairs_task, read_pictures, run_task,
+    CODES, EXTRAS, MtebEncoder, SentenceModule, import_extra, pairs_task, read_pictures, run_task,
     sentence_transformer, sts_task, weights_fingerprint)
 from sentnb.encoders.base import TextsTruncated
 from sentnb.encoders.pixel import PixelConfig, PixelEncoder
@@ -152,7 +152,7 @@ def test_what_cannot_be_saved_or_loaded(encoders, tmp_path):
     for name in ("os.path.join", "sentnb.encoders.nowhere.Encoder", "sentnb.encoders.pixel.Nothing",
                  "sentnb.core.pick", ""):
         (tmp_path/"static"/"sentnb_module.json").write_text(json.dumps(dict(encoder=name)))
-        with pytest.raises(ValueError, match="no such class"): SentenceModule.load(tmp_path/"static")
+        with pytest.raises(ValueError, match="no encoder class"): SentenceModule.load(tmp_path/"static")
 
 
 @pytest.mark.parametrize("strategy", ["continuous", "words", "bigrams"])
@@ -209,7 +209,7 @@ def test_the_mteb_model_encodes_batches_in_order(kind, encoders):
 def test_without_the_extras(encoders):
     with mock.patch.dict(sys.modules, {name: None for name in EXTRAS}):
         for module, (name, _) in EXTRAS.items():
-            with pytest.raises(ImportError, match=rf"pip install 'sentnb\[{name}\]'"): extra(module)
+            with pytest.raises(ImportError, match=rf"pip install 'sentnb\[{name}\]'"): import_extra(module)
         pairs = dict(en=(["a", "b"], ["a", "b"], [1, 2]))
         encoder = encoders["text"]
         for call in (lambda: sentence_transformer(encoder), lambda: pairs_task(pairs, "Any"),
@@ -220,10 +220,10 @@ def test_without_the_extras(encoders):
 def test_an_extra_that_is_too_old_or_broken(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", mock.Mock())
     monkeypatch.setattr("importlib.metadata.version", lambda name: "1.39.7")
-    with pytest.raises(ImportError, match="mteb 1.39.7 is too old, expected 2.0 or newer"): extra("mteb")
+    with pytest.raises(ImportError, match="mteb 1.39.7 is too old, expected 2.0 or newer"): import_extra("mteb")
     lacking = ModuleNotFoundError("No module named 'polars'", name="polars")
     monkeypatch.setattr("importlib.import_module", mock.Mock(side_effect=lacking))
-    with pytest.raises(ModuleNotFoundError, match="polars"): extra("mteb") # not "mteb is not installed"
+    with pytest.raises(ModuleNotFoundError, match="polars"): import_extra("mteb") # not "mteb is not installed"
 
 
 def test_importing_the_adapters_imports_neither_library(python):
@@ -359,8 +359,8 @@ def test_mteb_takes_the_sentence_transformer_too(encoders, pairs):
 @needs_mteb
 def test_pairs_that_make_no_task(encoders, pairs):
     first, second, gold = pairs["en"]
-    for given, message in (({}, "no pairs"), ({"xx": pairs["en"]}, "no MTEB code for xx"),
-                           ({"en": (first, second, gold[1:])}, "as many of each"),
+    for given, message in (({}, "pairs is empty"), ({"xx": pairs["en"]}, "no MTEB code for xx"),
+                           ({"en": (first, second, gold[1:])}, "the same number"),
                            ({"en": (first, second, [float("nan")]*len(gold))}, "finite")):
         with pytest.raises(ValueError, match=message): pairs_task(given, "Any")
     with pytest.raises(ValueError, match="patches"):

@@ -60,7 +60,7 @@ def test_maps_are_after_dropout_and_carry_gradients(make):
 def test_layers_that_there_are_not(make):
     encoder = make()
     for wrong in ([], [2], [-1], [0, 0], [.5]):
-        with pytest.raises(ValueError, match="of the 2 layers, from 0 to 1"):
+        with pytest.raises(ValueError, match="different layers from 0 to 1"):
             encoder(*encoder.collate(TEXTS[:2]), attention_layers=wrong)
 
 

@@ -44,7 +44,7 @@ def test_a_lens_over_a_store_is_the_lens_over_its_encoder(base, kind, tmp_path):
     store.add(TEXTS, batch_size=2, shard_size=2, show_progress=False)
     direct = lens.encode(TEXTS, normalize=False)
     assert direct.shape == (len(TEXTS), lens.width)
-    np.testing.assert_allclose(lens.over(store).encode(TEXTS, normalize=False), direct, atol=5e-3)
+    np.testing.assert_allclose(lens.with_base(store).encode(TEXTS, normalize=False), direct, atol=5e-3)
     if kind == "mean":
         states, mask = token_states(base, TEXTS)
         expected = np.stack([row[seen].mean(0) for row, seen in zip(states.numpy(), mask.numpy())])
@@ -104,7 +104,7 @@ def test_a_lens_is_a_small_file_that_knows_its_base(base, tmp_path):
     assert size < 2*sum(weight.numel() for weight in lens.parameters()) + 500
     with torch.no_grad(): next(base.parameters()).add_(1)
     with pytest.raises(ValueError, match="another encoder, other weights"): Lens.from_pretrained(folder, base)
-    with pytest.raises(TypeError, match="gives no token states: it has no collate"): Lens("bert")
+    with pytest.raises(TypeError, match="has no token states; it has no collate"): Lens("bert")
 
 
 def test_binary_vectors_against_numpy():
@@ -131,7 +131,7 @@ def test_padding_costs_a_batch_nothing_and_changes_nothing(base):
     states, mask = (tensor.clone() for tensor in token_states(base, TEXTS))
     for kind in range(2):
         lens.zero_grad()
-        vectors = lens._by_length(states, mask) if kind else lens.reduction(states, mask)
+        vectors = lens._reduce_chunks(states, mask) if kind else lens.reduction(states, mask)
         (vectors**2).sum().backward()
         found = vectors.detach(), lens.reduction.out.weight.grad.clone()
         if kind:
@@ -145,7 +145,7 @@ def test_how_much_is_said_without_a_forward_pass(base, tmp_path, monkeypatch):
     written = sum(array.nbytes for array, _ in store.shards)
     def running(*tensors): raise AssertionError("the encoder ran")
     monkeypatch.setattr(type(base), "hidden_states", running)
-    assert written <= store.size_of(TEXTS) <= written + 24*len(TEXTS)
+    assert written <= store.estimate_size(TEXTS) <= written + 24*len(TEXTS)
 
 
 def test_two_that_fill_one_store_lose_nothing_and_compute_what_is_there_once(base, tmp_path, monkeypatch):
@@ -155,12 +155,12 @@ def test_two_that_fill_one_store_lose_nothing_and_compute_what_is_there_once(bas
     next(one.folder.iterdir()).rename(one.folder/"shard-00002")
     other = FeatureStore(base, tmp_path)
     assert other.add(TEXTS[1:4], show_progress=False) == 2 and one.add(TEXTS[:4], show_progress=False) == 0
-    compute = FeatureStore._states_of
+    compute = FeatureStore._compute_states
 
     def meanwhile(self, texts):
         if self is one: other.add(["of the other"], show_progress=False)
         return compute(self, texts)
-    monkeypatch.setattr(FeatureStore, "_states_of", meanwhile)
+    monkeypatch.setattr(FeatureStore, "_compute_states", meanwhile)
     assert one.add([TEXTS[4]], show_progress=False) == 1
     whole = FeatureStore(base, tmp_path)
     assert len(whole) == 6 and len(list(whole.folder.iterdir())) == 4, "and nothing half written"
@@ -180,8 +180,8 @@ def test_a_lens_over_cut_texts_is_refused_over_whole_ones(base, tmp_path):
     lens = Lens(short, LensConfig("simple", width=12))
     folder = lens.save_pretrained(tmp_path/"lens")
     for source in (base, whole, FeatureStore(base, tmp_path, max_length=5)):
-        with pytest.raises(ValueError, match="or another length"): lens.over(source)
-        with pytest.raises(ValueError, match="or another length"): Lens.from_pretrained(folder, source)
+        with pytest.raises(ValueError, match="another length limit"): lens.with_base(source)
+        with pytest.raises(ValueError, match="another length limit"): Lens.from_pretrained(folder, source)
     again = Lens.from_pretrained(folder, FeatureStore(base, tmp_path, max_length=4))
     np.testing.assert_array_equal(again.encode(TEXTS), lens.encode(TEXTS))
 

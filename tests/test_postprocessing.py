@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from sentnb.encoders.postprocessing import Flow, FlowStep, Whitening, flow_through
+from sentnb.encoders.postprocessing import Flow, FlowStep, Whitening, apply_flow
 from sentnb.encoders.base import SentenceEncoder
 
 
@@ -94,8 +94,8 @@ def trained(d=3, **options):
 def test_log_det_equals_the_jacobian_of_autograd():
     flow = trained()
     for row in torch.randn(3, 3, generator=torch.Generator().manual_seed(0)):
-        jacobian = torch.autograd.functional.jacobian(lambda x: flow_through(flow.steps, x[None])[0][0], row)
-        log_det, expected = flow_through(flow.steps, row[None])[1], torch.linalg.slogdet(jacobian).logabsdet
+        jacobian = torch.autograd.functional.jacobian(lambda x: apply_flow(flow.steps, x[None])[0][0], row)
+        log_det, expected = apply_flow(flow.steps, row[None])[1], torch.linalg.slogdet(jacobian).logabsdet
         np.testing.assert_allclose(log_det, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -112,7 +112,7 @@ def test_a_step_can_be_undone():
 def test_it_begins_at_the_size_of_the_data():
     torch.manual_seed(0)
     step, x = FlowStep(4, 8), torch.from_numpy(cloud(300, 4)).float()
-    z = step.start_from(x)
+    z = step.initialize(x)
     np.testing.assert_allclose(z.mean(0), 0, atol=1e-4)
     np.testing.assert_allclose(z.square().sum(1).mean(), 4, rtol=1e-4)
 
@@ -150,6 +150,6 @@ def test_flow_refuses():
     for wrong in (dict(depth=0), dict(updates=-1)):
         with pytest.raises(ValueError, match="expected at least 1 and 0"):
             Flow.fit(Points(cloud(9, 3)), names(9), **wrong)
-    with pytest.raises(ValueError, match="no halves"): Flow.fit(Points(np.arange(9.)[:, None]), names(9))
+    with pytest.raises(ValueError, match="vectors of one dimension"): Flow.fit(Points(np.arange(9.)[:, None]), names(9))
     with pytest.raises(FloatingPointError, match="not finite at update"):
         trained(learning_rate=1e30, updates=50)

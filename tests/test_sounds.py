@@ -19,7 +19,7 @@ from sentnb.corpora import Microworld, load_sounds
 from sentnb.corpora.images_and_sounds import noise_images, shuffle_labels
 from sentnb.corpora.microworld import Images
 from sentnb.corpora.images_and_sounds import decode_sound
-from sentnb.encoders import log_mel, standardised, whole_patches
+from sentnb.encoders import log_mel, standardize, crop_to_patches
 from sentnb.encoders.multimodal import embed_pictures
 from sentnb.encoders.multimodal import mel_filters
 from sentnb.training import Draws, PictureSupCon, SimCSE, Stage, Task
@@ -91,12 +91,12 @@ def test_a_tone_stands_in_its_band(pitch):
 def test_silence_and_what_fills_no_patch():
     quiet = log_mel(np.zeros((1, 4_000), np.float32), 8_000, 48)
     assert (quiet == np.float32(math.log(2**-23))).all()
-    with pytest.raises(ValueError, match="all cells are alike"): standardised(quiet)
+    with pytest.raises(ValueError, match="all values are equal"): standardize(quiet)
     cells = RNG.normal(3, 2, (2, 50, 75, 1)).astype(np.float32)
-    ready = standardised(cells)
+    ready = standardize(cells)
     np.testing.assert_allclose(ready, (cells - cells.mean(dtype=float))/(2*cells.std(dtype=float)), atol=1e-5)
-    np.testing.assert_array_equal(whole_patches(cells, 24), cells[:, :48, :72])
-    with pytest.raises(ValueError, match=r"\[50, 75\] cells hold no patch of 64"): whole_patches(cells, 64)
+    np.testing.assert_array_equal(crop_to_patches(cells, 24), cells[:, :48, :72])
+    with pytest.raises(ValueError, match=r"\[50, 75\] are smaller than a patch of 64"): crop_to_patches(cells, 64)
 
 
 # --- files ---

@@ -265,7 +265,7 @@ class SentenceEncoder:
 _bar: contextvars.ContextVar[Callable[[int], Any]|None] = contextvars.ContextVar("bar", default=None)
 
 @contextlib.contextmanager
-def _progress_to(update: Callable[[int], Any]) -> Iterator[None]:
+def _with_bar(update: Callable[[int], Any]) -> Iterator[None]:
     token = _bar.set(update)
     try: yield
     finally: _bar.reset(token)
@@ -336,7 +336,7 @@ def encode(self: SentenceEncoder,
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
     parts, truncated = [], Counter()
     with progress(show_progress, total=n, desc="encode", unit="text") as bar, \
-         collect_truncations(truncated), _progress_to(bar.update):
+         collect_truncations(truncated), _with_bar(bar.update):
         for part in self.encode_batches(texts, batch_size, normalize, head, window):
             parts.append(part)
             bar.update(sum(map(len, parts)) - bar.n) # the part that `track_chunks` did not count

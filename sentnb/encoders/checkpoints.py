@@ -162,8 +162,7 @@ def tensors_to_save(
     state: Mapping[str, Any], # name -> tensor
     half: bool=False, # convert float32 to bfloat16
 ) -> dict[str, Any]: # on the CPU, contiguous
-    """Prepare tensors for safetensors. Tied weights are stored once, under their first name, as in
-    transformers.
+    """Prepare tensors for safetensors. Tied weights are stored once, under their first name.
 
     Parameters
     ----------
@@ -211,7 +210,7 @@ def read_pickled(
     try: state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{file} cannot be read: it is broken, or contains more than tensors ({reason})") from None
+        raise ValueError(f"{file} cannot be read: it is broken or contains more than tensors ({reason})") from None
     if isinstance(state, Mapping) and all(isinstance(value, torch.Tensor) for value in state.values()):
         return dict(state)
     raise ValueError(f"{file} cannot be read: expected a dictionary of tensors")

@@ -82,15 +82,16 @@ def _first_position(model: nn.Module) -> int:
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return 0 if module.padding_idx is None else module.padding_idx + 1
-    raise ValueError(f"{type(model).__name__} has no position embeddings: expected a model like BERT or RoBERTa")
+    raise ValueError(f"{type(model).__name__} has no position embeddings: expected a model like BERT or "
+                     "RoBERTa")
 
 def _check_accepts_vectors(encoder: TextEncoder) -> None:
     "ValueError if the model cannot read sentence vectors in place of tokens."
     model = encoder.model
     parameters = inspect.signature(model.forward).parameters
     if missing := [name for name in ("inputs_embeds", "position_ids") if name not in parameters]:
-        raise ValueError(f"{type(model).__name__} does not accept {' and '.join(missing)}: expected a model like "
-                         "BERT or RoBERTa")
+        raise ValueError(f"{type(model).__name__} does not accept {' and '.join(missing)}: expected a model "
+                         "like BERT or RoBERTa")
     if (width := model.get_input_embeddings().embedding_dim) != encoder.width:
         raise ValueError(f"tokens have {width} dimensions and sentence vectors {encoder.width}: "
                          "expected the same number")

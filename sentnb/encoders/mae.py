@@ -156,8 +156,8 @@ class PatchDecoder(nn.Module):
         sizes = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=self.heads,
                      intermediate_size=self.intermediate)
         # the decoder does not share how the encoder normalises patches and pools states
-        defaults = dict(pixel_normalization=False, patch_features=0, pooling="mean", final_norm=True, head=False)
-        vit = PixelEncoder(dataclasses.replace(config, **defaults, **sizes), encoder.render_config).vit
+        sizes |= dict(pixel_normalization=False, patch_features=0, pooling="mean", final_norm=True, head=False)
+        vit = PixelEncoder(dataclasses.replace(config, **sizes), encoder.render_config).vit
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         positions = vit.embeddings.position_embeddings.detach()
         self.decoder_pos_embed = nn.Parameter(positions, requires_grad=False)
@@ -612,8 +612,10 @@ class Reconstruction:
         return Picture(np.concatenate(rows[:-1]), size).to_png(scale=scale)
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #eded712b
-def _text_moments(visible: torch.Tensor, is_text: torch.Tensor, hidden: torch.Tensor, is_hidden: torch.Tensor):
-    "Mean and deviation [n] of the visible text of each strip, or of its hidden patches if no text is visible."
+def _text_moments(
+    visible: torch.Tensor, is_text: torch.Tensor, hidden: torch.Tensor, is_hidden: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]: # mean and deviation, float [n]
+    "The moments of the visible text of each strip, or of its hidden patches if no text is visible."
     moments = []
     for patches, selected, hidden_patches, hidden_selected in zip(visible, is_text, hidden, is_hidden):
         sample = patches[selected] if selected.any() else hidden_patches[hidden_selected]

@@ -26,7 +26,7 @@ from ..renderer import clean, split_words
 class _WordCache(dict):
     "Maps a unit of split_words to its word, or \"\" if it has no letter, mark or number; filled on demand."
     def __missing__(self, unit: str) -> str:
-        word = unicodedata.normalize("NFC", clean(unit)) # removes lone surrogates, since words are saved as UTF-8
+        word = unicodedata.normalize("NFC", clean(unit)) # without lone surrogates, which UTF-8 cannot encode
         keep = [i for i, character in enumerate(word) if unicodedata.category(character)[0] in "LMN"]
         self[unit] = word = word[keep[0]:keep[-1] + 1] if keep else ""
         return word
@@ -94,7 +94,7 @@ def positive_pmi(
     counts: sparse.csr_matrix, # [v, v], not negative
     smoothing: float = 0.75, # power of the context counts; 1: no smoothing
 ) -> sparse.csr_matrix: # float32 [v, v]
-    """Positive pointwise mutual information of words (rows) and contexts (columns); Levy et al. 2015, eq. 3,
+    """Positive pointwise mutual information of words (rows) and contexts (columns); Levy et al., eq. 3 and
     6.
 
     Parameters
@@ -387,8 +387,7 @@ def fit(cls: StaticEncoder,
     power: float = 0, # power p of the singular values
     seed: int = 0, # seed of the randomised SVD
 ) -> StaticEncoder: # with weighting "mean"; see `reweighted`
-    """Fit word vectors to text. On one machine the same texts give the same vectors for any number of
-    threads.
+    """Fit word vectors to text. On one machine the result does not depend on the number of threads.
 
     Parameters
     ----------
@@ -435,7 +434,7 @@ def fit(cls: StaticEncoder,
         u, s, _ = randomized_svd(matrix, dim, n_oversamples=32, n_iter=4, power_iteration_normalizer="QR",
                                  random_state=derive_seed(seed, "static"))
     fitted = dict(dim=dim, window=window, min_count=min_count, max_vocabulary=max_vocabulary,
-                  smoothing=smoothing, power=power, seed=seed, texts=int(text_ids[-1]) + 1, words=int(len(ids)))
+                  smoothing=smoothing, power=power, seed=seed, texts=int(text_ids[-1]) + 1, words=len(ids))
     return cls([words[i] for i in vocabulary], u*s**power, counts[vocabulary], fitted=fitted)
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #35e43578
@@ -581,7 +580,8 @@ class CharacterNgrams(SentenceEncoder):
             If there is no text.
         """
         texts = list(texts)
-        if not any(text.strip() for text in texts): raise ValueError("no texts: expected at least one with characters")
+        if not any(text.strip() for text in texts):
+            raise ValueError("no texts: expected at least one that is not empty")
         counts = TfidfVectorizer(analyzer="char_wb", ngram_range=lengths, sublinear_tf=True, dtype=np.float32)
         projection = SparseRandomProjection(width, dense_output=True, random_state=seed)
         return cls(counts.fit(texts), projection.fit(counts.transform(texts[:1])))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..augmenters import photograph_view
 from ..core import validated, file_sha256, one_of, positive, integer
-from ..encoders.multimodal import OwnPatches, PatchInput, blocks_of, embed_pictures
+from ..encoders.multimodal import StripInput, PatchInput, get_layers, embed_pictures
 from ..losses.checks import gather
 from ..losses.supervised import SUP_CON, sup_con
 from .objectives import Batch, Objective
@@ -111,7 +111,7 @@ def check(self: PictureSupCon, examples: Sequence[Any], batch_size: int):
 
 @patch
 def check_encoder(self: PictureSupCon, encoder: Any, max_length: int|None=None):
-    blocks_of(encoder)
+    get_layers(encoder)
     if self.own:
         height, width = self.pictures.shape[1:3]
         size = getattr(getattr(encoder, "config", None), "patch_size", None)
@@ -130,7 +130,7 @@ def state(self: PictureSupCon, encoder: Any) -> nn.Module:
     height, width, channels = self.pictures.shape[1:]
     state = nn.Module()
     if self.own:
-        state.inputs = OwnPatches(encoder.width)
+        state.inputs = StripInput(encoder.width)
         return state
     state.inputs = PatchInput(encoder.width, (height, width), self.patch_size, channels, self.positions)
     if self.vit: state.inputs.load_vit(self.vit)

@@ -398,9 +398,9 @@ def forward(self: PixelEncoder,
 ) -> torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]: # [n, d], not normalized; see below
     """Embed strips. Rows of similar length are computed together, which changes results by rounding only.
 
-    With `attention_layers`, also return a list of maps [n, heads, s, s], one per layer, and the mask bool
-    [n, s]. The s positions of a map are [CLS], the patches and the black end patch. A map is 0 beyond the
-    longest row of its chunk.
+    With `attention_layers`, also return a list of maps [n, heads, s, s], one per layer, and the mask
+    bool [n, s]. The s positions of a map are [CLS], the patches and the black end patch. A map is 0 past
+    the longest row of its chunk.
 
     Parameters
     ----------

@@ -76,7 +76,8 @@ class PixelConfig:
         d, heads = self.hidden_size, self.num_attention_heads
         if d % heads: raise ValueError(f"hidden_size={d} is not a multiple of num_attention_heads={heads}")
         if self.head and self.pooling == "first and last":
-            raise ValueError("head=True applies to the last layer only: use another pooling than 'first and last'")
+            raise ValueError("head=True applies to the last layer only: use another pooling than "
+                             "'first and last'")
         if d % 4: raise ValueError(f"hidden_size={d}: the 2-D sin-cos positions need a multiple of 4")
         if self.patch_features and self.pixel_normalization != "whiten":
             raise ValueError(f"patch_features={self.patch_features} requires pixel_normalization='whiten', "
@@ -237,7 +238,7 @@ def _start_from_components(projection: nn.Conv2d) -> None:
     weight.copy_(leading.view(len(weight), 1, *weight.shape[2:]).expand_as(weight))
 
 def _start_features(embeddings: nn.Module, features: int) -> None:
-    "Random features of a Gaussian kernel over the leading three quarters of the components; all weights are 1."
+    "Random features of a Gaussian kernel over the leading 3/4 of the components; all weights are 1."
     leading = embeddings.features.in_features*3//4
     embeddings.features.weight.zero_()[:, :leading].normal_(std=4/leading**0.5)
     embeddings.features.bias.uniform_(0, 2*torch.pi)

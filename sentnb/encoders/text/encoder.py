@@ -23,11 +23,13 @@ from transformers import AutoModel, BertConfig, BertModel
 
 from ...core import fingerprint, one_of
 from ..attention_maps import map_layers, rejoin
-from ..base import (
-    CPU_ROWS, SentenceEncoder, iterate_texts, evaluating, length_chunks, report_truncation, set_dropout, track_chunks)
+from sentnb.encoders.base import (
+    CPU_ROWS, SentenceEncoder, evaluating, iterate_texts, length_chunks, report_truncation, set_dropout,
+    track_chunks)
 from ..checkpoints import Pushable
 from .self_attention import attention_backend, forward_with_maps
-from .tokens import split_by_length, count_longer, pad_rows, pool_states, replace_surrogates
+from .tokens import (
+    count_longer, pad_rows, pool_states, replace_surrogates, split_by_length)
 from .weights import load_checkpoint, save_checkpoint
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #87ee9ccf
@@ -217,8 +219,7 @@ def token_ids(self: TextEncoder,
     texts: Iterable[str],
     max_length: int|None=None, # a lower limit than the encoder's
 ) -> list[list[int]]: # with special tokens, not padded
-    """Tokenise. Texts longer than max_length are truncated before the last special token, or raise a
-    ValueError (long='error').
+    """Tokenise. Texts longer than max_length are truncated before the last special token.
 
     Parameters
     ----------
@@ -230,6 +231,11 @@ def token_ids(self: TextEncoder,
     -------
     list[list[int]]
         with special tokens, not padded
+
+    Raises
+    ------
+    ValueError
+        For such a text if long='error'.
     """
     limit = self.max_length if max_length is None else max_length
     if not 3 <= limit <= self.max_length:

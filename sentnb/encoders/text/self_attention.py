@@ -67,7 +67,7 @@ def _select_maps(model: nn.Module, maps: dict, inputs: dict): # output of the mo
     all_maps, (n, length) = out.attentions or (), inputs["input_ids"].shape
     shape = (n, model.config.num_attention_heads, length, length)
     if len(all_maps) != model.config.num_hidden_layers or any(m.shape != shape for m in all_maps):
-        raise ValueError(f"{type(model).__name__} does not return attention maps over all tokens of each layer")
+        raise ValueError(f"{type(model).__name__} does not return attention maps over all tokens")
     maps.update({layer: all_maps[layer] for layer in maps})
     return out
 

@@ -62,8 +62,8 @@ def _alphabet(texts: Iterable[str], normalizer, size: int) -> list[str]: # sorte
 def _check_room(vocab_size: int, characters: list[str], inner: list[str]) -> None:
     if not characters: raise ValueError("the texts contain no characters")
     if len(SPECIAL_TOKENS) + len(characters) + len(inner) > vocab_size:
-        raise ValueError(f"vocab_size={vocab_size} is too small for {len(SPECIAL_TOKENS)} special tokens and an "
-                         f"alphabet of {len(characters)} + {len(inner)} pieces; increase it, or reduce "
+        raise ValueError(f"vocab_size={vocab_size} is too small for {len(SPECIAL_TOKENS)} special tokens and "
+                         f"an alphabet of {len(characters)} + {len(inner)} pieces; increase it, or reduce "
                          "max_alphabet")
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #d10efbd9
@@ -152,8 +152,8 @@ def train_characters(
         [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
     """
     if vocab_size <= len(SPECIAL_TOKENS):
-        raise ValueError(f"vocab_size={vocab_size} is too small: {len(SPECIAL_TOKENS)} special tokens leave no "
-                         "room for a character")
+        raise ValueError(f"vocab_size={vocab_size} is too small: {len(SPECIAL_TOKENS)} special tokens "
+                         "leave no room for a character")
     normalizer, counts = _clean_normalizer(lowercase), Counter()
     for text in iterate_texts(texts): counts.update(normalizer.normalize_str(replace_surrogates(text)))
     if not counts: raise ValueError("the texts contain no characters")
@@ -207,7 +207,7 @@ def pad_rows(
 def split_by_length(
     lengths: torch.Tensor, # int64 [n], lengths of the rows
     *tensors: torch.Tensor, # [n, s] each
-) -> Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]: # row numbers int64 [m], and these rows of each tensor
+) -> Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]: # row numbers int64 [m]; these rows of each tensor
     """Split tensors into chunks of similar length, each as wide as its longest row.
 
     Parameters
@@ -220,7 +220,7 @@ def split_by_length(
     Yields
     ------
     Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]
-        row numbers int64 [m], and these rows of each tensor
+        row numbers int64 [m]; these rows of each tensor
     """
     size, lengths = chunk_rows(len(lengths), lengths.device), lengths.cpu()
     for rows in length_chunks(lengths, size):

@@ -17,7 +17,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from ..checkpoints import atomic_folder, checkpoint_folder, missing_safetensors, read_json, tensors_to_save
+from ..checkpoints import (
+    atomic_folder, checkpoint_folder, missing_safetensors, read_json, tensors_to_save)
 
 # %% ../../../nbs/api/2_encoders/06_text/03_weights.ipynb #f252445b
 def save_checkpoint(
@@ -77,7 +78,7 @@ def text_folder(
     revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
     convert: bool=False, # convert pickled weights to safetensors, in the cache
 ) -> Path: # a folder with config.json and safetensors
-    """Locate a checkpoint of a text model.
+    """Locate a checkpoint of a text model, as checkpoint_folder.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def text_folder(
     Raises
     ------
     ValueError
-        For another kind of model; errors as in checkpoint_folder.
+        For another kind of model.
     """
     files = "config.json, model.safetensors and a tokeniser"
     folder = checkpoint_folder(name, revision, files, False, convert)
