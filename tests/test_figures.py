@@ -27,7 +27,8 @@ from sentnb import figures as f
 from sentnb.core import LANGUAGES
 f.use_style()
 figure, (left, right) = plt.subplots(1, 2)
-lines = {c: f.line_with_band(left, [0, 1, 2], [i, i + 1, i + 2], [i - 0.5]*3, [i + 3]*3, color=f.get_colour(c))
+lines = {c: f.line_with_band(left, [0, 1, 2], [i, i + 1, i + 2], [i - 0.5]*3, [i + 3]*3,
+                             color=f.get_colour(c))
          for i, c in enumerate(LANGUAGES)}
 f.reference_lines(left, dict(en=3.0, zh=([0, 1], [2, 3])))
 left.legend(loc="upper left"); f.direct_labels(left, lines)
@@ -169,7 +170,8 @@ def test_families_can_be_told_apart(blindness):
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_languages_can_be_told_apart(blindness):
     for a, b in itertools.combinations(LANGUAGES, 2):
-        distance = np.linalg.norm(lab(figures.get_colour(a), blindness) - lab(figures.get_colour(b), blindness))
+        first, second = (lab(figures.get_colour(name), blindness) for name in (a, b))
+        distance = np.linalg.norm(first - second)
         assert distance > 20, (a, b, distance)
 
 
@@ -284,7 +286,7 @@ def test_strip_figure_refuses():
         ([strip], ["a", "b"], {}, "1 strips and 2 captions"),
         ([strip/255], None, {}, "expected uint8"),
         ([strip[None]], None, {}, "expected uint8"),
-        ([strip], None, dict(scale=1.5), "whole number"),
+        ([strip], None, dict(scale=1.5), "positive integer"),
         ([strip], ["中文"], {}, "cannot draw '中文'"),
     ]
     for strips, captions, options, match in refused:
@@ -335,7 +337,8 @@ def test_ours_stand_beside_the_papers(vertical):
 
 def test_categories_keep_their_places():
     _, ax = plt.subplots()
-    figures.category_points(ax, {"a": dict(en=(1, 0, 2), zh=3), "b": dict(de=4)}, ["en", "de", "zh"], dodge=0.2)
+    series = {"a": dict(en=(1, 0, 2), zh=3), "b": dict(de=4)}
+    figures.category_points(ax, series, ["en", "de", "zh"], dodge=0.2)
     places = {line.get_label(): line.get_xdata().tolist() for line in ax.lines}
     assert places == {"a": [-0.1, 1.9], "b": [1.1]}
     assert [label.get_text() for label in ax.get_xticklabels()] == ["en", "de", "zh"]
@@ -351,7 +354,8 @@ def test_curves_have_the_bands_of_their_points():
 
 
 def test_plotted_points_are_written_as_they_are_named(tmp_path):
-    frame = figures.plotted_data({("a", "en"): (1/3, None, None), ("b", "zh"): (2, 1, 3)}, ["model", "language"])
+    points = {("a", "en"): (1/3, None, None), ("b", "zh"): (2, 1, 3)}
+    frame = figures.plotted_data(points, ["model", "language"])
     figure = plt.figure()
     figures.save(figure, tmp_path, "x", frame)
     written = (tmp_path/"x.csv").read_text()
