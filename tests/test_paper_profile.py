@@ -11,6 +11,7 @@ import pytest
 from fake_hub import Hub, keep_public_files
 
 from sentnb import experiments
+from sentnb.experiments.notebooks import read_table
 
 ROOT = Path(__file__).resolve().parent.parent
 # trees: spaCy is an extra; images, sounds, captions: the declared ones are in no Hub, but in a mirror
@@ -36,12 +37,8 @@ def table_of(path: Path) -> dict[str, tuple]:
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     named = {node.targets[0].id: node.value for node in nodes
              if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
-    for node in nodes:
-        if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict"): continue
-        rows = {keyword.arg: getattr(keyword.value, "elts", ()) for keyword in node.keywords}
-        if rows and all(len(row) == 3 for row in rows.values()):
-            return {name: (literal(row[0], named), literal(row[2], named)) for name, row in rows.items()}
-    return {}
+    rows = {name: row.elts for group in read_table(path).values() for name, row in group.items()}
+    return {name: (literal(row[0], named), literal(row[2], named)) for name, row in rows.items()}
 
 
 def small(name: str, demo, paper):
@@ -64,7 +61,7 @@ def overrides(path: Path) -> dict:
 
 
 EXPERIMENTS = [path for path in sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
-               if table_of(path).get("data", ("microworld", None))[1] not in ("microworld", None)]
+               if table_of(path).get("source", ("microworld", None))[1] not in ("microworld", None)]
 
 
 @pytest.fixture(scope="module")

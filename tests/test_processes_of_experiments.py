@@ -5,7 +5,6 @@ AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PR
 two minutes, the two that have the most of what could differ: 05 (stages, members averaged, the best on dev)
 and 15 (attention of both kinds of encoder, momentum, its queue). The parts of the others, hidden patches and
 tokens among them, are in test_training_processes.py as well."""
-import ast
 import json
 import os
 import sys
@@ -13,7 +12,7 @@ import sys
 import pytest
 from experiment_runs import EXPERIMENTS, sentnb
 
-from sentnb import results
+from sentnb import experiments, results
 
 PLACES = dict(CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "")
 STEPS = dict(visual_steps=2, topical_steps=2, reasoning_steps=3)
@@ -67,16 +66,7 @@ NOT_COMPARED = {
 NEAR = {"07_micse_lowshot": .1}
 
 
-def rows_of(path):
-    "What an experiment's table of settings has, read without running it."
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    code = "".join(next(cell["source"] for cell in cells if "Study(" in "".join(cell["source"])))
-    table = next(node for node in ast.walk(ast.parse(code)) if getattr(node, "func", None)
-                 and getattr(node.func, "id", "") == "Study")
-    return {row.arg for row in table.args[1].keywords}
-
-
-ROWS = {path.stem: rows_of(path) for path in EXPERIMENTS}
+ROWS = {path.stem: set(experiments.notebooks.setting_names(path)) for path in EXPERIMENTS}
 
 
 def numbers(name, folder, **more):

@@ -12,15 +12,16 @@ from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import results
 from sentnb.encoders.base import TextsTruncated, report_truncation
-from sentnb.experiments.study import Study
+from sentnb.experiments.study import Study, warmup_steps
 
 TABLE = dict(
-    data      = ("microworld", "public", "papers"),
-    seeds     = (2,            3,        1),
-    steps     = (4,            500,      20_000),
-    precision = ("no",         "bf16",   "no"),
-)
-COMPUTES = TABLE | dict(threads=(1, 1, None), piece_steps=(20, 200, 1_000))
+    data=dict(
+        source    = ("microworld", "public", "papers")),
+    training=dict(
+        seeds     = (2,            3,        1),
+        steps     = (4,            500,      20_000),
+        precision = ("no",         "bf16",   "no")))
+COMPUTES = TABLE | dict(training=TABLE["training"] | dict(threads=(1, 1, None)))
 
 
 @pytest.fixture(autouse=True)
@@ -46,20 +47,75 @@ def test_what_is_cut_is_not_said_in_an_experiment(recwarn):
 
 def test_one_column_with_its_overrides():
     study = Study("98_x", TABLE, "small", seed=5, overrides=dict(steps=7))
-    assert study.settings == dict(data="public", seeds=3, steps=7, precision="bf16")
+    assert study.settings == dict(source="public", seeds=3, steps=7, precision="bf16")
     assert study.seeds == study.run.settings["seeds"] == [5, 6, 7] and study.run.seed == 5
     assert list(study.table.columns) == ["demo", "small", "paper"]
-    assert study.table.loc["steps", "small"] == 500
+    assert study.table.loc[("training", "steps"), "small"] == 500
+    assert study.data.source == "public" and study.training.steps == 7
     assert Study("98_x", TABLE, seeds=1).seeds == [0]
-    assert Study("98_x", dict(steps=(1, 2, 3)), seed=4).seeds == [4]
+    assert Study("98_x", dict(training=dict(steps=(1, 2, 3))), seed=4).seeds == [4]
 
 
 def test_an_override_that_is_no_setting_is_refused():
-    message = "overrides: no setting batch, stpes; there are data, seeds, steps, precision"
+    message = "overrides: no setting batch, stpes; there are source, seeds, steps, precision"
     with pytest.raises(ValueError, match=message):
         Study("98_x", TABLE, overrides=dict(stpes=3, batch=2))
     with pytest.raises(ValueError, match="profile='papre'"): Study("98_x", TABLE, "papre")
-    with pytest.raises(ValueError, match="2 columns, expected 3"): Study("98_x", dict(steps=(1, 2)))
+    with pytest.raises(ValueError, match="2 columns, expected 3"): Study("98_x", dict(training=dict(steps=(1, 2))))
+
+
+@pytest.mark.parametrize("table, message", [
+    (dict(steps=(1, 2, 3)), "table has steps: expected the groups data, model, training, evaluation"),
+    (dict(data=dict(a=(1, 2, 3)), model=dict(a=(1, 2, 3))), "table has a more than once")])
+def test_a_table_has_the_four_groups(table, message):
+    with pytest.raises(ValueError, match=message): Study("98_x", table)
+
+
+def test_a_group_names_the_settings_that_it_has():
+    study = Study("98_x", TABLE)
+    with pytest.raises(AttributeError, match="training has no setting 'stpes'; it has seeds, steps, precision"):
+        study.training.stpes
+    with pytest.raises(AttributeError): study.training.steps = 5
+
+
+MIXED = dict(training=dict(lr=(1e-3, 1e-4, None), steps=(1, 2, 3), tests=(["a"], None, ("a",)),
+                           warmup=(.1, .1, {"a": .2}), head=(False, False, True), extra=(None, None, None)))
+
+
+@pytest.mark.parametrize("right", [dict(lr=1), dict(lr=None), dict(tests=("b",)), dict(warmup={"a": 0}),
+                                   dict(head=True), dict(extra="anything"), dict(steps=7)])
+def test_overrides_of_the_right_type(right):
+    (name, value), = right.items()
+    assert getattr(Study("98_x", MIXED, overrides=right).training, name) == value
+
+
+@pytest.mark.parametrize("wrong, message", [
+    (dict(lr="1e-3"), "lr='1e-3': expected a value of type None or float"),
+    (dict(steps=1.5), "steps=1.5: expected a value of type int"), (dict(steps=None), "steps=None"),
+    (dict(head=1), "head=1: expected a value of type bool"), (dict(steps=True), "steps=True"),
+    (dict(tests="a"), "tests='a': expected a value of type None or list or tuple")])
+def test_overrides_of_another_type_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=re.escape(message)): Study("98_x", MIXED, overrides=wrong)
+
+
+def test_the_source_of_each_number_is_shown():
+    table = Study("98_x", TABLE, sources={"the paper, sec. 4": ["steps"]}).table
+    assert table.loc[("training", "steps"), "source of paper"] == "the paper, sec. 4"
+    assert table.loc[("training", "seeds"), "source of paper"] == "sentnb"
+    for names in (["steps", "steps"], ["stpes"]):
+        with pytest.raises(ValueError, match=f"sources: {names[0]}: expected each setting once"):
+            Study("98_x", TABLE, sources={"the paper": names})
+
+
+def test_substitutes_are_recorded():
+    table = TABLE | dict(model=dict(base=("tiny", "small", None), starts=(["a", "b"], ["c"], []),
+                                    bases=({"RoBERTa": "d"}, {}, {})))
+    named = {"BERT": "base", "PIXEL": "starts", "RoBERTa": "bases"}
+    study = Study("98_x", table, substitutes_for=named)
+    assert study.run.settings["substitutes"] == {"BERT": "tiny", "PIXEL": "a", "RoBERTa": "d"}
+    assert Study("98_x", table, "paper", substitutes_for=named).run.settings["substitutes"] == {}
+    with pytest.raises(ValueError, match="substitutes_for: BERT: no setting 'bsae'"):
+        Study("98_x", table, substitutes_for={"BERT": "bsae"})
 
 
 @pytest.mark.parametrize("wrong", [dict(seeds=-1), dict(seeds="abc"), dict(seed=1.5), dict(resume="no"),
@@ -87,18 +143,20 @@ def test_it_unpacks(place):
     assert device in ("cpu", "cuda") and run.settings["device"] == device
 
 
-def test_what_training_is_given(monkeypatch):
+def test_options_of_the_training(monkeypatch):
     monkeypatch.setattr(Study, "device", "cpu")
     study = Study("98_x", COMPUTES, "small", show_progress=False, minutes=2)
-    until = study.training.pop("until")
-    expected = dict(mixed_precision="bf16", piece_steps=200, workers=0, show_progress=False, until=until)
-    assert study.training == expected
+    options = study.training_options("bf16", piece_steps=200, dev_key=[5])
+    until = options.pop("until")
+    assert options == dict(mixed_precision="bf16", piece_steps=200, workers=0, show_progress=False, dev_key=[5])
     assert 110 < until - time.monotonic() <= 120
-    assert Study("98_x", TABLE).training == dict(mixed_precision="no", workers=0,
-                                                     show_progress=True, until=None)
-    for row in ("pairs", "dev_pairs", "dev_every"):
-        other = Study("98_x", TABLE | {row: (10, 20, 30)}, overrides={row: 5})
-        assert other.training["dev_key"] == {row: 5}, "what other pairs choose is kept apart"
+    assert Study("98_x", TABLE).training_options() == dict(mixed_precision="no", workers=0, show_progress=True,
+                                                           until=None)
+
+
+def test_warmup_is_a_share_of_the_steps():
+    assert warmup_steps(.1, 50) == 5 and warmup_steps(.1, 2) == 1
+    assert warmup_steps(dict(visual=.5, topical=.1), 10, "visual") == 5
 
 
 def test_a_gpu_gets_workers_that_draw_ahead(monkeypatch):
@@ -108,12 +166,7 @@ def test_a_gpu_gets_workers_that_draw_ahead(monkeypatch):
         monkeypatch.setenv("WORLD_SIZE", "1")
         study = Study("98_x", TABLE)
         monkeypatch.setenv("WORLD_SIZE", str(processes))
-        assert study.training["workers"] == workers
-
-
-def test_a_function_takes_its_rows():
-    def start(base, data="x", *, steps, seeds=1, head=False): ...
-    assert Study("98_x", TABLE).options(start) == dict(steps=4, seeds=2), "data is positional"
+        assert study.training_options()["workers"] == workers
 
 
 def test_seeds_decide_what_is_drawn():
@@ -128,12 +181,12 @@ def test_seeds_decide_what_is_drawn():
 def test_threads_and_where_they_wait(python):
     code = """
 import os
-from sentnb.experiments.study import Study
+from sentnb.experiments.study import Study, warmup_steps
 import sys
 print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
-Study("98_x", dict(seeds=(1, 1, 1)))
+Study("98_x", dict(training=dict(seeds=(1, 1, 1))))
 print("torch" in sys.modules)
-study = Study("98_x", dict(threads=(1, 1, 1)))
+study = Study("98_x", dict(training=dict(threads=(1, 1, 1))))
 import torch
 from threadpoolctl import threadpool_info
 assert {pool["num_threads"] for pool in threadpool_info()} == {1}
@@ -152,9 +205,9 @@ def test_bars_are_silenced_whenever_tqdm_was_loaded(python):
     code = """
 import io
 from tqdm import tqdm
-from sentnb.experiments.study import Study
-Study("98_x", dict(seeds=(1, 1, 1)), show_progress=False)
-Study("98_x", dict(seeds=(1, 1, 1)), show_progress=False)
+from sentnb.experiments.study import Study, warmup_steps
+Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
+Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 file = io.StringIO()
 for _ in tqdm(range(3), file=file): pass
 print(repr(file.getvalue()))
@@ -185,7 +238,7 @@ def test_what_json_says_comes_back(value):
     def compute():
         called.append(1)
         return value
-    assert [study.kept("plain", json.dumps(value), compute) for _ in range(2)] == [value, value]
+    assert [study.cached("plain", json.dumps(value), compute) for _ in range(2)] == [value, value]
 
 
 def test_computed_once_for_each_key_and_name():
@@ -194,35 +247,35 @@ def test_computed_once_for_each_key_and_name():
         called.append(1)
         return len(called)
     keys = [("test", "a"), ("test", ["a", 1]), ("test", ["a", 2]), ("dev", "a"), ("test", "a"), ("dev", "a")]
-    assert [study.kept(name, key, compute) for name, key in keys] == [1, 2, 3, 4, 1, 4]
-    assert Study("98_x", TABLE).kept("test", "a", compute) == 1, "another study of this process finds it"
-    assert Study("98_x", TABLE, "small").kept("test", "a", compute) == 5
+    assert [study.cached(name, key, compute) for name, key in keys] == [1, 2, 3, 4, 1, 4]
+    assert Study("98_x", TABLE).cached("test", "a", compute) == 1, "another study of this process finds it"
+    assert Study("98_x", TABLE, "small").cached("test", "a", compute) == 5
 
 
 def test_arrays_come_back_as_arrays():
     study = Study("98_x", TABLE)
     cosines = np.random.default_rng(0).normal(size=(3, 4))
     nested = dict(a=cosines, b=[np.float32(.1), np.int64(3)], c=(1., 2.), d=dict(e=cosines > 0))
-    value = study.kept("nested", "key", lambda: nested)
+    value = study.cached("nested", "key", lambda: nested)
     np.testing.assert_array_equal(value["a"], cosines)
     assert value["a"].dtype == np.float64 and value["d"]["e"].dtype == bool
     assert value["b"] == [np.float32(.1).item(), 3] and value["c"] == [1., 2.]
-    whole = study.kept("vectors", "key", lambda: cosines.astype(np.float16))
-    assert whole.dtype == np.float16 and study.kept("vectors", "key", pytest.fail).dtype == np.float16
+    whole = study.cached("vectors", "key", lambda: cosines.astype(np.float16))
+    assert whole.dtype == np.float16 and study.cached("vectors", "key", pytest.fail).dtype == np.float16
 
 
 @pytest.mark.parametrize("value, message", [
-    ({1: 2}, "has the key 1"), ([object()], "a object cannot be kept"),
-    (dict(a={2.5}), "a set cannot be kept")])
+    ({1: 2}, "has the key 1"), ([object()], "a value of type object cannot be cached"),
+    (dict(a={2.5}), "a value of type set cannot be cached")])
 def test_what_json_cannot_say_is_refused(value, message):
     study = Study("98_x", TABLE)
-    with pytest.raises(TypeError, match=message): study.kept("wrong", "key", lambda: value)
-    assert study.kept("wrong", "key", lambda: 3) == 3, "nothing was left"
+    with pytest.raises(TypeError, match=message): study.cached("wrong", "key", lambda: value)
+    assert study.cached("wrong", "key", lambda: 3) == 3, "nothing was left"
 
 
 def test_a_compute_that_fails_leaves_nothing():
     study = Study("98_x", TABLE)
-    with pytest.raises(ZeroDivisionError): study.kept("test", "key", lambda: 1/0)
+    with pytest.raises(ZeroDivisionError): study.cached("test", "key", lambda: 1/0)
     assert not list(study.store.rglob("*test*"))
 
 
@@ -232,7 +285,7 @@ def test_finish_saves_and_clears_what_is_not_resumed(capsys):
     for resume in (False, True):
         study = Study("98_x", COMPUTES, resume=resume)
         study.run.add("table", "row", "column", 1.)
-        study.kept("test", "key", lambda: 1)
+        study.cached("test", "key", lambda: 1)
         study.record(word="typo", sizes=(1, 2))
         study.finish()
         assert study.store.exists() == resume or not list(study.store.iterdir())
@@ -247,7 +300,7 @@ def test_what_draws_is_recorded():
     from sentnb.renderer import RenderConfig, TextRenderer
     study = Study("98_x", TABLE)
     class Tokens: ...
-    study.drawn(TextRenderer(RenderConfig(strategy="words")), Tokens())
+    study.record_fonts(TextRenderer(RenderConfig(strategy="words")), Tokens())
     folder = study.run.save()
     told = json.loads((folder/"run.json").read_text())
     assert told["fonts"] and {"pango", "cairo"} <= set(told["versions"])
@@ -258,7 +311,7 @@ def test_branches_are_noted():
     study = Study("98_x", TABLE)
     made = dict(key="abc", seconds=1.234, commits=("c1", "c2+"))
     cut = [dict(loss=1), dict(cut={"at 9 patches": 3, "at 8 patches": 1}), dict(cut={"at 9 patches": 1})]
-    study.note_branches({"+ allNLI": SimpleNamespace(**made, history=[dict(loss=1)]),
+    study.record_branches({"+ allNLI": SimpleNamespace(**made, history=[dict(loss=1)]),
                          "+ long": SimpleNamespace(**made, history=cut)})
     told = json.loads((study.run.save()/"run.json").read_text())
     known = dict(key="abc", seconds=1.2, commits=["c1", "c2+"])

@@ -16,7 +16,7 @@ def compared(gains, **changes):
     ours = [dict(one=of["one"] + gain, two=of["two"] + gain, dev=0.) for of, gain in zip(simcse, gains)]
     run = results.Run("beside", "demo", {})
     study = SimpleNamespace(seeds=list(range(len(gains))), seed=0, run=run)
-    return recipes.Beside(study, [], TESTS, lambda *of: None, ours="ours", **changes,
+    return recipes.Beside(study, {}, {}, [], TESTS, lambda *of: None, ours="ours", look_every=1, **changes,
                           trained={("b", "SimCSE"): simcse, ("b", "ours"): ours})
 
 

@@ -15,7 +15,7 @@ from .commands import main
 
 # What loads torch is imported on first use: the command line starts without it.
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, study=["Study"], requirements=["Needed", "look", "needed"],
+    __name__, study=["Study", "warmup_steps"], requirements=["Needed", "look", "needed"],
     plan=["Plan", "Training", "data_sets", "scored_sets"], shipping=["as_shipped", "score_table", "ship"])
 __all__ += [
     "Experiment", "introduce", "experiments", "find", "parameters", "parse_value", "parse_assignments",

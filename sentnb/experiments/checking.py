@@ -12,7 +12,7 @@ from typing import Any
 
 from fastcore.xtras import modified_env
 
-from .notebooks import check_values, experiments, find, read, settings_of
+from .notebooks import check_values, experiments, find, read, setting_names
 
 # %% ../../nbs/api/5_experiments/10_checking.ipynb #24b1d0e0
 def plan_of(
@@ -70,7 +70,7 @@ def summary(
     lines = ["| experiment | hours of one GPU | GPU memory | RAM | download | disk | besides |",
              "|---|---|---|---|---|---|---|"]
     for experiment in experiments():
-        if "data" not in settings_of(experiment.path): continue
+        if "source" not in setting_names(experiment.path): continue
         plan = plan_of(experiment.path, profile)
         sums, lower = {name: round(value) for name, value in plan.estimates.items()}, plan.at_least
         cells = ["≥ "*(name in lower) + f"{sums[name]} GB"

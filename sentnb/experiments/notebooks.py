@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Experiment', 'runs_folder', 'read', 'introduce', 'experiments', 'relinked', 'sources', 'find', 'parameters',
-           'settings_of', 'check_values', 'parse_value', 'parse_assignments']
+           'read_table', 'setting_names', 'check_values', 'parse_value', 'parse_assignments']
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #8ff165cf
 import ast, json, os, re, sys
@@ -220,13 +220,35 @@ def parameters(
     return {name: described["default"] for name, described in papermill.inspect_notebook(str(path)).items()}
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #5c1e0c02
-def _tree(source: str) -> ast.AST:
+def _parse(source: str) -> ast.AST:
     try: return ast.parse(source)
     except SyntaxError: return ast.parse("")   # a magic command
 
-def settings_of(
+def read_table(
     path: str|Path, # an experiment notebook
-) -> list[str]: # none where it has no `Study(name, dict(...), ...)`
+) -> dict[str, dict[str, ast.AST]]: # group -> setting -> its row as it is written; empty without a `Study`
+    """The table of settings in the call `Study(name, dict(data=dict(...), ...), ...)`, read without running
+    it.
+
+    Parameters
+    ----------
+    path : str|Path
+        an experiment notebook
+
+    Returns
+    -------
+    dict[str, dict[str, ast.AST]]
+        group -> setting -> its row as it is written; empty without a `Study`
+    """
+    calls = [node for cell in read(path).cells if cell.cell_type == "code"
+             for node in ast.walk(_parse(cell.source)) if isinstance(node, ast.Call)]
+    studies = [call for call in calls if getattr(call.func, "id", "") == "Study" and len(call.args) > 1]
+    groups = [group for study in studies for group in getattr(study.args[1], "keywords", ())]
+    return {group.arg: {row.arg: row.value for row in getattr(group.value, "keywords", ())} for group in groups}
+
+def setting_names(
+    path: str|Path, # an experiment notebook
+) -> list[str]:
     """The names of the settings that `overrides` may replace.
 
     Parameters
@@ -237,13 +259,8 @@ def settings_of(
     Returns
     -------
     list[str]
-        none where it has no `Study(name, dict(...), ...)`
     """
-    nodes = [node for cell in read(path).cells if cell.cell_type == "code"
-             for node in ast.walk(_tree(cell.source)) if isinstance(node, ast.Call)]
-    studies = [call for call in nodes if getattr(call.func, "id", "") == "Study" and len(call.args) > 1]
-    tables = [call.args[1] for call in studies]
-    return [row.arg for table in tables if isinstance(table, ast.Call) for row in table.keywords if row.arg]
+    return [name for rows in read_table(path).values() for name in rows]
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #5c1e0c05
 KINDS = {bool: Rule("true or false", lambda x: isinstance(x, bool)),
@@ -276,7 +293,7 @@ def check_values(
     values : dict[str, Any]
         parameters besides the profile
     """
-    known, settings = parameters(path), settings_of(path)
+    known, settings = parameters(path), setting_names(path)
     pick(profile, demo=0, small=0, paper=0)
     if "profile" in values: raise ValueError("the profile is given by -p, not by -P")
     for name in ("profile", *values):

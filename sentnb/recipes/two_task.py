@@ -53,7 +53,11 @@ class Beside:
     Parameters
     ----------
     study : Any
-        a study.Study whose table has the rows look_every and precision
+        experiments.Study
+    text_options : Mapping[str, Any]
+        of `start_text_encoder`
+    training_options : Mapping[str, Any]
+        of `Branch.grow`
     sentences : Sequence[str]
         from which a base that is none gets its tokens
     tests : Mapping[str, Scored]
@@ -62,6 +66,8 @@ class Beside:
         base, condition, rate of the second task -> what trains
     ours : str
         the condition that the paper proposes: "VisualCSE"
+    look_every : int
+        steps between two evaluations on dev
     revisions : Mapping[str, str], default dict()
         name on the Hub -> commit
     more : Callable[[Any], Mapping[str, Any]]|None, default None
@@ -79,11 +85,14 @@ class Beside:
     backbones : Mapping[str, tuple], default dict()
         of bases that are cut
     """
-    study: Any # a study.Study whose table has the rows look_every and precision
+    study: Any # experiments.Study
+    text_options: Mapping[str, Any] # of `start_text_encoder`
+    training_options: Mapping[str, Any] # of `Branch.grow`
     sentences: Sequence[str] # from which a base that is none gets its tokens
     tests: Mapping[str, Scored] # of `similarity_tests`
     stage: Callable[[str, str, float|None], Stage] # base, condition, rate of the second task -> what trains
     ours: str # the condition that the paper proposes: "VisualCSE"
+    look_every: int # steps between two evaluations on dev
     revisions: Mapping[str, str] = field(default_factory=dict) # name on the Hub -> commit
     more: Callable[[Any], Mapping[str, Any]]|None = None # an encoder -> what else is measured, as JSON has it
     about: Any = None # JSON, all that decides it
@@ -101,9 +110,9 @@ class Beside:
     def start(self, base: str) -> Branch:
         "A base as it is, read by [CLS]; of 'tiny' the weights are drawn."
         if base not in self.starts:
-            options = self.study.options(start_text_encoder)
             name, layers = self.backbones.get(base, (base, None))
-            options |= dict(revisions=dict(self.revisions), device=self.study.device, base_layers=layers)
+            options = dict(self.text_options, revisions=dict(self.revisions), device=self.study.device,
+                           base_layers=layers)
             encoder = start_text_encoder(None if name == "tiny" else name, self.sentences[:2_000],
                                          self.study.seed, **options)
             encoder.pooling = "cls"
@@ -192,20 +201,20 @@ def scores(self: Beside,
     names, study, start = list(names or self.tests), self.study, self.start(base)
     stage = self.stage(base, condition, rate) if condition else None
     looks = dict(dev=lambda encoder: self.points(encoder, ["dev"])["dev"],
-                 eval_every=study.settings["look_every"])
+                 eval_every=self.look_every)
     whole = self.more and set(names) >= set(self.tests)
     more = bool(whole and (not self.wanted or self.wanted(base, condition, seed)))
     def train_and_measure():
         if not stage: return self.measured(start.encoder, names, more)
-        branch = start.grow(stage.name, stage, seed=seed, **looks, **study.training)
+        branch = start.grow(stage.name, stage, seed=seed, **looks, **self.training_options)
         values = self.measured(branch.encoder, names, more)
         branch.remove()
         return values
     of_tests = fingerprint([self.tests[name] for name in dict.fromkeys(["dev", *names])])
-    key = [start.key, stage and stage.settings(), seed, study.settings["precision"],
-           study.settings["look_every"], of_tests]
+    key = [start.key, stage and stage.settings(), seed, self.training_options["mixed_precision"],
+           self.look_every, of_tests]
     if more: key.append(self.about)
-    return study.kept("scores", key, train_and_measure, together=True)
+    return study.cached("scores", key, train_and_measure, together=True)
 
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #14e59a2b
 @patch
