@@ -84,11 +84,11 @@ def _correlations(cosines: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     return dict(spearman=spearman(cosines, gold), pearson=pearson(cosines, gold))
 
 def _weighted_mean(subsets: Sequence[Mapping], weights: np.ndarray) -> dict[str, float]:
-    means = {}
+    averages = {}
     for measure in ("spearman", "pearson"):
         values = [subset[measure] for subset in subsets]
-        means[measure] = float((weights * values).sum() / weights.sum())
-    return means
+        averages[measure] = float((weights * values).sum() / weights.sum())
+    return averages
 
 def aggregate(
     cosines: Sequence[float], # one for each pair
@@ -457,6 +457,6 @@ def scores(
     -------
     Scores
     """
-    against = gold if isinstance(gold, tuple) else (gold,)
-    return Scores(cosines, mean_spearman, against, redraws=redraws, seed=seed, draws=ROW_DRAWS,
+    columns = gold if isinstance(gold, tuple) else (gold,)
+    return Scores(cosines, mean_spearman, columns, redraws=redraws, seed=seed, draws=ROW_DRAWS,
                   lead_draws=LEAD_DRAWS, **options)
