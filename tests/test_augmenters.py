@@ -202,7 +202,7 @@ def test_substitution_by_kind():
     assert substitute("大", rng()) in "太犬天夫" and substitute("昨", rng()) == "昨"
 
 def test_tables():
-    keys_of, alike = typos._KEYS, typos._ALIKE
+    keys_of, alike = typos._KEYS, typos._LOOKALIKES
     for name, rows in augmenters.KEYBOARDS.items():
         keys = "".join(rows).replace(" ", "")
         assert len(set(keys)) == len(keys), name
