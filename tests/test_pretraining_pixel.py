@@ -342,7 +342,7 @@ def test_sizes_and_wrong_arguments():
     for options, says in ((dict(mask_ratio=0.), "mask_ratio"), (dict(mask_ratio=1.), "mask_ratio"),
                           (dict(max_span=0), "max_span"), (dict(decoder_layers=0), "decoder_layers"),
                           (dict(decoder_width=30), "hidden_size=30"),
-                          (dict(decoder_heads=1.5), "whole number")):
+                          (dict(decoder_heads=1.5), "an integer")):
         with pytest.raises(ValueError, match=says): tiny(**options)
     model = tiny()
     for hidden in ([[0]], [[]]*5, [[0]]*4 + [[1]], [[-1]]*5):

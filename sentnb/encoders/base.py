@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CPU_ROWS', 'GPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'iterate_texts', 'windows', 'evaluating',
            'chunk_rows', 'length_chunks', 'resolve_device', 'TextsTruncated', 'report_truncation',
-           'collect_truncations', 'SentenceEncoder', 'track_chunks', 'check_encoder', 'distinct_vectors',
-           'encode_texts', 'Lookup', 'identity', 'set_dropout']
+           'collect_truncations', 'SentenceEncoder', 'encoder_property', 'track_chunks', 'check_encoder',
+           'distinct_vectors', 'encode_texts', 'Lookup', 'identity', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
@@ -259,6 +259,23 @@ class SentenceEncoder:
             n += len(batch)
             yield vectors
         for limit, count in truncated.items(): report_truncation(count, n, limit)
+
+# %% ../../nbs/api/2_encoders/01_base.ipynb #e2c0de01
+def encoder_property(
+    name: str, # a property of `self.encoder`
+) -> property:
+    """A property that returns the one of the wrapped encoder, for models that contain an encoder.
+
+    Parameters
+    ----------
+    name : str
+        a property of `self.encoder`
+
+    Returns
+    -------
+    property
+    """
+    return property(lambda self: getattr(self.encoder, name))
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #93e5b0ae
 # updates the progress bar of the current call of `encode`

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VARIANTS', 'MASK_RATIO', 'NOTHING', 'ATTENTION', 'POOLED', 'CONCATENATED', 'Projections',
-           'ConditionalMaskedLanguageModel', 'encoder_property']
+           'ConditionalMaskedLanguageModel']
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #17cbd125
 import inspect, random
@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..core import derive_seed, one_of, integer
-from .base import SentenceEncoder, evaluating
+from .base import SentenceEncoder, encoder_property, evaluating
 from .checkpoints import Pushable
 from .text.self_attention import attention_backend, forward_with_maps
 from .text.tokens import split_by_length
@@ -115,6 +115,14 @@ class ConditionalMaskedLanguageModel(SentenceEncoder, Pushable, nn.Module):
     variant : str, default "concatenated"
         one of VARIANTS
     """
+    config = encoder_property("config")
+    device = encoder_property("device")
+    width = encoder_property("width")
+    max_length = encoder_property("max_length")
+    has_head = encoder_property("has_head")
+    num_layers = encoder_property("num_layers")
+    mask_token = encoder_property("mask_token")
+
     def __init__(self,
         mlm: MaskedLanguageModel, # encoder, head and masking; trained in place
         projections: int=15, # N
@@ -144,25 +152,6 @@ class ConditionalMaskedLanguageModel(SentenceEncoder, Pushable, nn.Module):
         return self.mlm.settings() | dict(projections=self.projections.count, variant=self.variant)
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #f21a7853
-def encoder_property(
-    name: str, # a property of `self.encoder`
-) -> property:
-    """A property that returns the one of the wrapped encoder.
-
-    Parameters
-    ----------
-    name : str
-        a property of `self.encoder`
-
-    Returns
-    -------
-    property
-    """
-    return property(lambda self: getattr(self.encoder, name))
-
-for _name in ("config", "device", "width", "max_length", "has_head", "num_layers", "mask_token"):
-    setattr(ConditionalMaskedLanguageModel, _name, encoder_property(_name))
-
 @patch
 def collate(self: ConditionalMaskedLanguageModel,
     texts: Iterable[str],

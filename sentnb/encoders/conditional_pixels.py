@@ -17,8 +17,8 @@ from fastcore.basics import patch
 from torch import nn
 
 from ..core import derive_seed
-from .base import SentenceEncoder, evaluating
-from .conditional import Projections, encoder_property
+from .base import SentenceEncoder, encoder_property, evaluating
+from .conditional import Projections
 from .mae import MaskedAutoencoder
 from .pixel import PixelEncoder
 from ..losses.reconstruction import masked_patch_loss
@@ -40,6 +40,15 @@ class ConditionalAutoencoder(SentenceEncoder, nn.Module):
     projections : int, default 15
         N; the first is the vector itself
     """
+    config = encoder_property("config")
+    renderer = encoder_property("renderer")
+    device = encoder_property("device")
+    width = encoder_property("width")
+    max_length = encoder_property("max_length")
+    has_head = encoder_property("has_head")
+    num_layers = encoder_property("num_layers")
+    mask_token = encoder_property("mask_token")
+
     def __init__(self,
         mae: MaskedAutoencoder, # encoder, decoder and masking; trained in place
         projections: int=15, # N; the first is the vector itself
@@ -73,9 +82,6 @@ class ConditionalAutoencoder(SentenceEncoder, nn.Module):
         return self.mae.save_pretrained(folder, half)
 
 # %% ../../nbs/api/2_encoders/15_conditional_pixels.ipynb #3e9fad55
-for _name in ("config", "device", "width", "max_length", "has_head", "num_layers", "mask_token", "renderer"):
-    setattr(ConditionalAutoencoder, _name, encoder_property(_name))
-
 @patch
 def collate(self: ConditionalAutoencoder,
     texts: Iterable[str],

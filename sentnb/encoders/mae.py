@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ..core import Rule, one_of, optional, integer
-from .base import evaluating
+from .base import encoder_property, evaluating
 from .checkpoints import Pushable, checkpoint_folder, read_json
 from .pixel import PixelConfig, PixelEncoder
 from ..losses.reconstruction import masked_patch_loss
-from ..renderer import Picture, TextRenderer
+from ..renderer import Picture
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #3c3a9b6c
 def hidden_patches(
@@ -241,6 +241,11 @@ class MaskedAutoencoder(Pushable, nn.Module):
     normalize : bool, default True
         predict patches standardised by their own pixels (PIXEL's norm_pix_loss)
     """
+    config = encoder_property("config")
+    renderer = encoder_property("renderer")
+    device = encoder_property("device")
+    max_length = encoder_property("max_length")
+
     def __init__(self,
         encoder: PixelEncoder, # trained in place
         decoder_layers: int=2, # PIXEL: 8
@@ -263,18 +268,6 @@ class MaskedAutoencoder(Pushable, nn.Module):
         self.mask_ratio, self.max_span, self.normalize = mask_ratio, max_span, normalize
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #e6afa04f
-@patch(as_prop=True)
-def config(self: MaskedAutoencoder) -> PixelConfig: return self.encoder.config
-
-@patch(as_prop=True)
-def renderer(self: MaskedAutoencoder) -> TextRenderer: return self.encoder.renderer
-
-@patch(as_prop=True)
-def device(self: MaskedAutoencoder) -> torch.device: return self.encoder.device
-
-@patch(as_prop=True)
-def max_length(self: MaskedAutoencoder) -> int: return self.encoder.max_length # in patches
-
 @patch
 def encode(self: MaskedAutoencoder,
     texts: Iterable[str],

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from ...core import derive_seed
-from ..base import evaluating
+from ..base import encoder_property, evaluating
 from ..checkpoints import Pushable
 from .self_attention import attention_backend
 from .tokens import pad_rows, split_by_length
@@ -73,6 +73,10 @@ class MaskedLanguageModel(Pushable, nn.Module):
     model : nn.Module|None, default None
         transformers' masked language model of `encoder.model`; None: a new head
     """
+    config = encoder_property("config")
+    device = encoder_property("device")
+    max_length = encoder_property("max_length")
+
     def __init__(self,
         encoder: TextEncoder, # trained in place
         mask_ratio: float=0.15, # share of the tokens of a text that is predicted
@@ -89,15 +93,6 @@ class MaskedLanguageModel(Pushable, nn.Module):
         self.mask_ratio, self.mask_share, self.random_share = mask_ratio, mask_share, random_share
         self._special = set(encoder.tokenizer.all_special_ids)
         self._ordinary = [i for i in range(len(encoder.tokenizer)) if i not in self._special]
-
-    @property
-    def config(self): return self.encoder.config # configuration of transformers
-
-    @property
-    def device(self) -> torch.device: return self.encoder.device
-
-    @property
-    def max_length(self) -> int: return self.encoder.max_length
 
     def settings(self) -> dict: # JSON values
         """All that defines the model besides its weights.
