@@ -8,7 +8,6 @@ from hypothesis import given, settings, strategies as st
 import fake_hub
 
 from sentnb import corpora
-from sentnb.corpora import pretraining
 
 real = pytest.mark.usefixtures("hub") # skips, and says so, without a mirror
 
@@ -70,7 +69,8 @@ def test_import_is_light():
 # Roles
 
 def test_sets_come_in_the_order_that_numbers_were_made_with():
-    def names(*role, **options): return [d.name.split("/")[1] for d in corpora.datasets_with_role(*role, **options)]
+    def names(*role, **options):
+        return [d.name.split("/")[1] for d in corpora.datasets_with_role(*role, **options)]
     public = dict(sentences=["wikipedia_en_sentences"], documents=["wikipedia_en_2015"],
                   english=["entailment_pairs_en", "multi30k_captions"], triples=["triplets_en"],
                   parallel=["stsb", "ntrex128", "multi30k", "xnli", "paws-x"])
@@ -99,10 +99,11 @@ def own():
 
 def test_a_declaration_with_roles_is_all_that_a_set_needs(own, mirror):
     own("me/talks", columns=("english", "suomi", "talk"), splits=("train", "test"),
-        train=corpora.TrainRole("english", ("english", "suomi"), "talks", without=dict(talk=("dull",))),
+        train=corpora.TrainRole("english", ("english", "suomi"), "talks", exclude=dict(talk=("dull",))),
         parallel=corpora.ParallelRole("mine", dict(en=("english",), fi=("suomi",))),
         test=(corpora.TestRole("Talks", ("english",)),),
-        pretraining=corpora.PretrainingRole("mine", dict(fi=("suomi",)), english=("english",), document="talk"))
+        pretraining=corpora.PretrainingRole("mine", dict(fi=("suomi",)), english=("english",),
+                                            document="talk"))
     columns = ("english", "suomi", "talk")
     rows = (("Hello.", "Hei.", "one"), ("Thanks.", "Kiitos.", "dull"), ("Good night!", "Hyvää yötä!", "one"))
     mirror("me/talks", [dict(zip(columns, row)) for row in rows], split="train")
@@ -112,7 +113,8 @@ def test_a_declaration_with_roles_is_all_that_a_set_needs(own, mirror):
     mirror("me/talks", [dict(english="Good evening.", suomi="Hyvää iltaa.", talk="one")])
     assert corpora.test_sentences(["Talks"]) == {"goodevening": "Talks"}
     assert list(corpora.TESTS)[-1] == "Talks"
-    assert corpora.TEXT_SOURCES["mine"].dataset == "me/talks" and corpora.TEXT_SOURCES["mine"].licence == "CC0"
+    source = corpora.TEXT_SOURCES["mine"]
+    assert source.dataset == "me/talks" and source.licence == "CC0"
     assert corpora.text_sources("fi") == [("mine", "fi")]
 
 
@@ -123,9 +125,11 @@ BOTH = dict(en=("a",), de=("b",)) # languages
     (dict(train=corpora.TrainRole("english", ("a", "c"))), "TrainRole reads column c; expected some of a, b"),
     (dict(train=corpora.TrainRole("english", ("a", "b"), split="dev")), "split='dev', expected one of train"),
     (dict(parallel=corpora.ParallelRole("x", BOTH, by_config=True)), "config='en', expected one of"),
-    (dict(parallel=corpora.ParallelRole("x", BOTH, codes=dict(de="de"), marked="l")), "ParallelRole reads column l"),
+    (dict(parallel=corpora.ParallelRole("x", BOTH, codes=dict(de="de"), language_column="l")),
+     "ParallelRole reads column l"),
     (dict(test=(corpora.TestRole("X", ("a",)),)), "split='test', expected one of train"),
-    (dict(pretraining=corpora.PretrainingRole("x", dict(de=("a",)), document="page")), "PretrainingRole reads column page"),
+    (dict(pretraining=corpora.PretrainingRole("x", dict(de=("a",)), document="page")),
+     "PretrainingRole reads column page"),
     (dict(scored=corpora.ScoredRole("X")), "ScoredRole reads column sentence1, sentence2, score"),
     (dict(revision="main"), "revision='main': expected a commit")])
 def test_a_role_reads_what_the_set_has(own, roles, said):
@@ -134,7 +138,8 @@ def test_a_role_reads_what_the_set_has(own, roles, said):
 
 @pytest.mark.parametrize("call, said", [
     (lambda: corpora.datasets_with_role("train"), "role='train': expected one of sentences, documents"),
-    (lambda: corpora.datasets_with_role("english", collection="mine"), "collection='mine': expected one of public"),
+    (lambda: corpora.datasets_with_role("english", collection="mine"),
+     "collection='mine': expected one of public"),
     (lambda: corpora.TrainRole("pairs", ("a",)), "kind='pairs': expected one of sentences"),
     (lambda: corpora.load_examples("senteval/mr"), "senteval/mr is not declared to be trained on")])
 def test_wrong_roles_are_named(call, said):
@@ -309,24 +314,24 @@ def test_unpinned_sets_refuse_the_hub(monkeypatch):
 
 class Repository:
     "Stands for huggingface_hub.HfApi: one repository and its history."
-    whole = "5501d08" + "a" * 33, "b" * 40
-    latest = whole[0]
+    commits = "5501d08" + "a" * 33, "b" * 40
+    latest = commits[0]
     def __init__(self): pass
     def repo_info(self, *_, **__): return types.SimpleNamespace(sha=self.latest)
-    def list_repo_commits(self, *_, **__): return [types.SimpleNamespace(commit_id=sha) for sha in self.whole]
+    def list_repo_commits(self, *_, **__): return [types.SimpleNamespace(commit_id=sha) for sha in self.commits]
 
 
 def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):
-    "By the Hub's newest commit, by its history, by the cache; a run writes down the whole."
+    "By the Hub's newest commit, by its history, by the cache; a run records the full commit."
     import huggingface_hub
     from sentnb.corpora import locations
     monkeypatch.setattr(huggingface_hub, "HfApi", Repository)
     monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     def completed(digits):
-        locations._from_history.cache_clear()
+        locations._find_in_history.cache_clear()
         return corpora.complete_commit("org/name", digits)
-    assert completed("5501d08") == Repository.whole[0] and completed("bbbbbbb") == "b" * 40
+    assert completed("5501d08") == Repository.commits[0] and completed("bbbbbbb") == "b" * 40
     assert completed("c" * 40) == "c" * 40
     with pytest.raises(FileNotFoundError, match="has no commit ddddddd"): completed("ddddddd")
     (tmp_path/"datasets--org--name"/"snapshots"/("d" * 40)).mkdir(parents=True)
@@ -604,9 +609,10 @@ def test_translations_of_whole_configurations():
 @real
 def test_the_data_are_those_of_the_committed_runs(root):
     run = json.loads((root/"figures/21_sentnb_small/small/run.json").read_text())["data"]
-    examples = [(d.name, d.train.split) for kind in ("english", "triples") for d in corpora.datasets_with_role(kind)]
-    whole = [d for d in corpora.datasets_with_role("parallel", "de") if not d.parallel.by_config]
-    translations = [(d.name, d.parallel.split) for d in whole]
+    examples = [(d.name, d.train.split) for kind in ("english", "triples")
+                for d in corpora.datasets_with_role(kind)]
+    in_rows = [d for d in corpora.datasets_with_role("parallel", "de") if not d.parallel.by_config]
+    translations = [(d.name, d.parallel.split) for d in in_rows]
     assert len(examples) == len(translations) == 3
     for name, split in examples + translations:
         read = corpora.get_provenance(name, split=split)
@@ -614,15 +620,13 @@ def test_the_data_are_those_of_the_committed_runs(root):
 
 
 @real
-def test_what_is_cleaned_has_the_names_of_the_committed_runs(root):
-    "The names under which the cache keeps it, of the very same data."
+def test_cleaning_gives_the_documents_of_the_committed_runs(root, tmp_path, monkeypatch):
+    "As many training documents as the committed run counted, of the very same data."
+    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path))
     run = json.loads((root/"figures/20_pretrain/small/run.json").read_text())["data"]
-    tests = [[name, list(part.columns), part.passages, corpora.dataset_identity(*part[:3])]
-             for name, parts in corpora.test_parts().items() for part in parts]
     if unicodedata.unidata_version != "14.0.0": pytest.skip("the runs are of Unicode 14")
-    for name, language in corpora.text_sources("en"):
-        row = run[f"{corpora.TEXT_SOURCES[name].dataset} {language}"]
-        assert pretraining._key(name, language, tests) == row["fingerprint"], name
+    counts, = corpora.pretraining_counts(sources=["wikinews"])
+    assert counts["train_documents"] == run["text/wikinews_en en"]["rows"]
 
 
 @real

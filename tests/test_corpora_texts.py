@@ -36,7 +36,8 @@ def test_a_block_is_cut_into_the_pieces_that_it_was_joined_from(text):
     sentences = corpora.split_sentences(text)
     joined = module.join_sentences(sentences)
     assert letters(joined) == letters(text)
-    assert corpora.split_fragments(joined) == [piece for s in sentences for piece in corpora.split_fragments(s)]
+    fragments = [fragment for s in sentences for fragment in corpora.split_fragments(s)]
+    assert corpora.split_fragments(joined) == fragments
     assert module.join_sentences(sentences[:1]) == "".join(sentences[:1])
 
 
