@@ -344,13 +344,13 @@ def test_every_source_and_test_is_declared():
         for language, columns in source.columns.items():
             config, _ = d.resolve(source.config(language), source.splits[0])
             wanted = {*columns, *source.english, *([source.document] if source.document else [])}
-            assert language in corpora.LANGUAGES and wanted <= set(d.columns_of(config)), name
+            assert language in corpora.LANGUAGES and wanted <= set(d.get_columns(config)), name
             for split in (*source.splits, *([source.validation] if source.validation else [])):
                 d.resolve(config, split)
     parts = [part for parts in corpora.TESTS.values() for part in parts]
     for part in parts:
         config, split = corpora.get_dataset(part.name).resolve(part.config, part.split)
-        assert set(part.columns) <= set(corpora.get_dataset(part.name).columns_of(config))
+        assert set(part.columns) <= set(corpora.get_dataset(part.name).get_columns(config))
     assert set(corpora.LANGUAGES) == {language for _, language in corpora.text_sources(corpora.LANGUAGES)}
 
 

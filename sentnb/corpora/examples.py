@@ -32,23 +32,7 @@ def sts_rows(
     split: str = "test",
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[dict]: # sentence1, sentence2, score, subset (None if the copy lacks it)
-    """Scored pairs of an STS test in one form. Pairs without a gold score are dropped, as in SimCSE.
-
-    Parameters
-    ----------
-    name : str
-        one of STS: "STS12" ... "STS16", "STS-B", "SICK-R"
-    language : str, default "en"
-        other languages than English only for "STS-B"
-    split : str, default "test"
-    revision : str|None, default None
-        another commit of the Hub than the declared one
-
-    Returns
-    -------
-    list[dict]
-        sentence1, sentence2, score, subset (None if the copy lacks it)
-    """
+    "Scored pairs of an STS test in one form. Pairs without a gold score are dropped, as in SimCSE."
     dataset = _scored_set(name, language)
     role = dataset.scored
     rows = []
@@ -65,22 +49,7 @@ def sts_pairs(
     split: str = "test",
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> tuple[list[str], list[str], list[float]]: # first sentences, second sentences, gold scores
-    """The columns of `sts_rows`.
-
-    Parameters
-    ----------
-    name : str
-        one of STS
-    language : str, default "en"
-    split : str, default "test"
-    revision : str|None, default None
-        another commit of the Hub than the declared one
-
-    Returns
-    -------
-    tuple[list[str], list[str], list[float]]
-        first sentences, second sentences, gold scores
-    """
+    "The columns of `sts_rows`."
     rows = sts_rows(name, language, split, revision)
     return tuple([row[column] for row in rows] for column in ("sentence1", "sentence2", "score"))
 
@@ -90,22 +59,7 @@ def evaluation_sentences(
     sets: Iterable[str] = ("STS-B",), # names in STS
     splits: Iterable[str] = ("dev", "test"), # splits of STS-B; of the other sets the test split is used
 ) -> frozenset[str]: # normalized
-    """All sentences of similarity tests. Sets other than STS-B are English.
-
-    Parameters
-    ----------
-    languages : Iterable[str], default LANGUAGES
-        languages of STS-B
-    sets : Iterable[str], default ("STS-B",)
-        names in STS
-    splits : Iterable[str], default ("dev", "test")
-        splits of STS-B; of the other sets the test split is used
-
-    Returns
-    -------
-    frozenset[str]
-        normalized
-    """
+    "All sentences of similarity tests. Sets other than STS-B are English."
     sentences, languages, splits = set(), tuple(languages), tuple(splits)
     for name in sets:
         is_stsb = name == "STS-B"
@@ -119,17 +73,7 @@ def evaluation_sentences(
 def test_parts(
     tests: Iterable[str]|None = None, # names in TESTS; None: all
 ) -> dict[str, tuple[TestPart, ...]]:
-    """The data set columns of each test. ValueError: unknown test.
-
-    Parameters
-    ----------
-    tests : Iterable[str]|None, default None
-        names in TESTS; None: all
-
-    Returns
-    -------
-    dict[str, tuple[TestPart, ...]]
-    """
+    "The data set columns of each test. ValueError: unknown test."
     table = dict(TESTS)
     names = list(table if tests is None else tests)
     if unknown := [name for name in names if name not in table]:
@@ -147,18 +91,7 @@ def test_sentences(
     tests: Iterable[str]|None = None, # names in TESTS; None: all
 ) -> dict[str, str]: # normalized sentence -> the first test that contains it
     """All sentences of the tests. A passage, or a text of more than MAX_RUN fragments, contributes each of
-    its sentences and the complete text.
-
-    Parameters
-    ----------
-    tests : Iterable[str]|None, default None
-        names in TESTS; None: all
-
-    Returns
-    -------
-    dict[str, str]
-        normalized sentence -> the first test that contains it
-    """
+    its sentences and the complete text."""
     sentences = {}
     for name, parts in test_parts(tests).items():
         for part in parts:
@@ -173,21 +106,7 @@ def nli_pairs(
     contradictions: bool = False, # (premise, entailed, contradicted) instead of pairs
 ) -> list[tuple[str, ...]]:
     """English (premise, entailed hypothesis) pairs, by default without SICK, which is an evaluation set.
-    Decontaminate before use.
-
-    Parameters
-    ----------
-    exclude : Iterable[str], default ("sick",)
-        sources: snli, snli_counterfactual, mnli_taxinli, xnli, sick
-    exclude_splits : Iterable[str], default ()
-        "test": drop rows from the test split of their source
-    contradictions : bool, default False
-        (premise, entailed, contradicted) instead of pairs
-
-    Returns
-    -------
-    list[tuple[str, ...]]
-    """
+    Decontaminate before use."""
     name = "nli/triplets_en" if contradictions else "nli/entailment_pairs_en"
     rows, columns = load(name), get_dataset(name).train.columns
     excluded = dict(source=set(exclude), source_split=set(exclude_splits))
@@ -214,22 +133,7 @@ def caption_pairs(
     split: str = "train",
     per_image: int = 2, # pairs for each image, 1 or 2 of its five captions
 ) -> list[tuple[str, str]]:
-    """Paraphrases: captions of one image, paired at random without repetition. Decontaminate before use.
-
-    Parameters
-    ----------
-    language : str, default "en"
-        "en" or "de"
-    seed : int, default 0
-        determines which captions of an image form a pair
-    split : str, default "train"
-    per_image : int, default 2
-        pairs for each image, 1 or 2 of its five captions
-
-    Returns
-    -------
-    list[tuple[str, str]]
-    """
+    "Paraphrases: captions of one image, paired at random without repetition. Decontaminate before use."
     if language not in ("en", "de"): raise ValueError(f"captions in {language!r}; expected en or de")
     if per_image not in (1, 2): raise ValueError(f"per_image={per_image}: five captions give 1 or 2 pairs")
     rows = load("paraphrase/multi30k_captions", split=split, columns=[f"{language}{i}" for i in range(1, 6)])
@@ -243,23 +147,8 @@ def load_examples(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> Rows|list[tuple[str, str]]: # one example for each row; drawn pairs as a list
     """The training examples of one data set: the columns of its role, without the rows that the role
-    excludes. A missing text is None. ValueError: a class that the role does not list. Decontaminate
-    before use.
-
-    Parameters
-    ----------
-    name : str
-        "<org>/<name>", a set with the role `train`
-    seed : int, default 0
-        determines the pairs, where a row has more than two texts
-    revision : str|None, default None
-        another commit of the Hub than the declared one
-
-    Returns
-    -------
-    Rows|list[tuple[str, str]]
-        one example for each row; drawn pairs as a list
-    """
+    excludes. A missing text is None. ValueError: a class that the role does not list. Decontaminate before
+    use."""
     dataset = get_dataset(name)
     role = dataset.train
     if role is None:
@@ -313,26 +202,7 @@ def parallel_pairs(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> list[tuple[str, str]]: # (source sentence, target sentence)
     """Translations, without rows that lack one of the two sentences; pairs of xnli and paws-x are distinct.
-    tatoeba pairs with English only. Decontaminate before use.
-
-    Parameters
-    ----------
-    source : str
-        "en"
-    target : str
-        "de"
-    name : str, default "stsb"
-        name of the role `parallel`: stsb, multi30k, ntrex128, xnli, paws-x, tatoeba ...
-    split : str|None, default None
-        None: the default of the role, such as train for stsb, validation for xnli
-    revision : str|None, default None
-        another commit of the Hub than the declared one
-
-    Returns
-    -------
-    list[tuple[str, str]]
-        (source sentence, target sentence)
-    """
+    tatoeba pairs with English only. Decontaminate before use."""
     sets = {d.parallel.name: d for d in DATASETS.values() if d.parallel}
     if name not in sets: raise ValueError(f"no parallel set {name!r}; expected one of {', '.join(sets)}")
     role = sets[name].parallel

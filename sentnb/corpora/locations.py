@@ -107,20 +107,7 @@ def complete_commit(
     repository: str, # a data set on the Hub, "<org>/<name>"
     revision: str, # a commit, or its first seven digits
 ) -> str: # 40 hexadecimal digits; the name of a branch is returned unchanged
-    """The full commit. FileNotFoundError: no such commit, or not in the cache and HF_HUB_OFFLINE is set.
-
-    Parameters
-    ----------
-    repository : str
-        a data set on the Hub, "<org>/<name>"
-    revision : str
-        a commit, or its first seven digits
-
-    Returns
-    -------
-    str
-        40 hexadecimal digits; the name of a branch is returned unchanged
-    """
+    "The full commit. FileNotFoundError: no such commit, or not in the cache and HF_HUB_OFFLINE is set."
     if not re.fullmatch("[0-9a-f]{7,39}", revision): return revision
     if known := _cached_commits(repository, revision): return known[0]
     import huggingface_hub
@@ -234,20 +221,7 @@ def get_commit(
     name: str, # "<org>/<name>"
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> str|None: # None: unpinned, or in a mirror only
-    """Full commit of a set on the Hub; the commits of its repositories if it is read from public files.
-
-    Parameters
-    ----------
-    name : str
-        "<org>/<name>"
-    revision : str|None, default None
-        another commit of the Hub than the declared one
-
-    Returns
-    -------
-    str|None
-        None: unpinned, or in a mirror only
-    """
+    "Full commit of a set on the Hub; the commits of its repositories if it is read from public files."
     dataset = get_dataset(name)
     if dataset.original: return dataset.original.commits
     revision = revision or dataset.revision
@@ -268,34 +242,20 @@ def locate(
     configs: Collection[str]|None = None, # configurations that are read; None: all
 ) -> dict: # place, commit if known, bytes to download, size in bytes, missing
     """Where a data set would be read from, without a request to the network: "mirror", "cache", "Hub",
-    "public files" or "nowhere"; `missing` then gives the reason and the remedy, else it is None.
-
-    Parameters
-    ----------
-    name : str
-        "<org>/<name>"
-    revision : str|None, default None
-        another commit of the Hub than the declared one
-    configs : Collection[str]|None, default None
-        configurations that are read; None: all
-
-    Returns
-    -------
-    dict
-        place, commit if known, bytes to download, size in bytes, missing
-    """
+    "public files" or "nowhere"; `missing` then gives the reason and the remedy, else it is None."""
     dataset = get_dataset(name)
-    def result(place, commit=None, missing=None, size=dataset.size):
-        download = 0 if place in ("mirror", "cache") else size
-        return dict(place=place, commit=commit, bytes=download, size=size, missing=missing)
+    def describe(source, commit=None, missing=None, size=dataset.size):
+        download = 0 if source in ("mirror", "cache") else size
+        return dict(place=source, commit=commit, bytes=download, size=size, missing=missing)
     if folder := _mirror_folder(name):
-        return result("mirror", size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+        return describe("mirror",
+                        size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
     try: _check_available(dataset, revision)
-    except FileNotFoundError as error: return result("nowhere", missing=str(error))
+    except FileNotFoundError as error: return describe("nowhere", missing=str(error))
     if original := dataset.original:
         cached = all(_cached_original(sha256).is_file() for sha256 in original.files.values())
-        return result("cache" if cached else "public files", original.commits)
+        return describe("cache" if cached else "public files", original.commits)
     commit = revision or dataset.revision
     cached = _cached_commits(dataset.hub_id, commit)
     if cached: commit = cached[0]
-    return result("cache" if cached and _is_prepared(dataset, commit, configs) else "Hub", commit)
+    return describe("cache" if cached and _is_prepared(dataset, commit, configs) else "Hub", commit)

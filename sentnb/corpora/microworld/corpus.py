@@ -18,15 +18,7 @@ from .scenes import SPLITS, Scene, World
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #a95a051d
 class Microworld:
-    """The corpus. `seed` determines the samples, but not the split of a scene.
-
-    Parameters
-    ----------
-    seed : int, default 0
-        seed of all samples
-    folder : str|Path|None, default None
-        folder of the lexicon; None: data/microworld
-    """
+    "The corpus. `seed` determines the samples, but not the split of a scene."
     def __init__(self,
         seed: int=0, # seed of all samples
         folder: str|Path|None=None, # folder of the lexicon; None: data/microworld
@@ -61,7 +53,8 @@ def _draw_form(rng: random.Random) -> tuple[int, str]: # style, order
     return bits & 255, ORDERS[max(0, (bits >> 8) - 1)]
 
 @patch
-def _say(self: Microworld, grammar: Grammar, scene: Scene, rng: random.Random, style: int|None=None) -> str:
+def _make_sentence(self: Microworld, grammar: Grammar, scene: Scene, rng: random.Random,
+                   style: int|None=None) -> str:
     drawn_style, order = _draw_form(rng)
     return grammar.sentence(scene, drawn_style if style is None else style, order)
 
@@ -72,23 +65,9 @@ def sentences(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[str]:
-    """Sentences of `n` different scenes.
-
-    Parameters
-    ----------
-    language : str
-        one of LANGUAGES
-    n : int, default 1_000
-        rows
-    split : str, default "train"
-        one of SPLITS
-
-    Returns
-    -------
-    list[str]
-    """
+    "Sentences of `n` different scenes."
     grammar, rng = self._grammar(language), self._rng(split, n, "sentences", language)
-    return [self._say(grammar, scene, rng) for scene, _ in zip(self._scenes(rng, split), range(n))]
+    return [self._make_sentence(grammar, scene, rng) for scene, _ in zip(self._scenes(rng, split), range(n))]
 
 @patch
 def parallel_many(self: Microworld,
@@ -96,26 +75,11 @@ def parallel_many(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[dict[str, str]]: # language -> sentence
-    """`n` different scenes in all `languages`, with independent choices of words and order.
-
-    Parameters
-    ----------
-    languages : tuple[str, ...], default LANGUAGES
-        at least one
-    n : int, default 1_000
-        rows
-    split : str, default "train"
-        one of SPLITS
-
-    Returns
-    -------
-    list[dict[str, str]]
-        language -> sentence
-    """
+    "`n` different scenes in all `languages`, with independent choices of words and order."
     grammars = {language: self._grammar(language) for language in languages}
     scenes = self._scenes(self._rng(split, n, "parallel", *languages), split)
     rng = self._rng(split, n, "parallel words", *languages)
-    return [{language: self._say(grammar, scene, rng) for language, grammar in grammars.items()}
+    return [{language: self._make_sentence(grammar, scene, rng) for language, grammar in grammars.items()}
             for _, scene in zip(range(n), scenes)]
 
 @patch
@@ -125,24 +89,7 @@ def parallel(self: Microworld,
     split: str="train", # one of SPLITS
     n: int=1_000, # rows
 ) -> list[tuple[str, str]]: # source sentence, target sentence
-    """Translation pairs of `n` different scenes.
-
-    Parameters
-    ----------
-    source : str, default "en"
-        one of LANGUAGES
-    target : str, default "de"
-        another language
-    split : str, default "train"
-        one of SPLITS
-    n : int, default 1_000
-        rows
-
-    Returns
-    -------
-    list[tuple[str, str]]
-        source sentence, target sentence
-    """
+    "Translation pairs of `n` different scenes."
     return [(row[source], row[target]) for row in self.parallel_many((source, target), n, split)]
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #1a6fe997
@@ -154,24 +101,7 @@ def nli(self: Microworld,
     hypothesis: str|None=None, # language of both hypotheses; None: that of the premise
 ) -> list[tuple[str, str, str]]: # premise, entailed hypothesis, contradicted hypothesis
     """Premises of `n` different scenes with two hypotheses. The entailed one says less, in other words; the
-    contradicted one changes one slot.
-
-    Parameters
-    ----------
-    language : str, default "en"
-        one of LANGUAGES
-    split : str, default "train"
-        one of SPLITS
-    n : int, default 1_000
-        rows
-    hypothesis : str|None, default None
-        language of both hypotheses; None: that of the premise
-
-    Returns
-    -------
-    list[tuple[str, str, str]]
-        premise, entailed hypothesis, contradicted hypothesis
-    """
+    contradicted one changes one slot."""
     grammar, rng, rows = self._grammar(language), self._rng(split, n, "nli", language), []
     hypothesis_grammar = self._grammar(hypothesis or language)
     for scene in self._scenes(rng, split):
@@ -179,9 +109,9 @@ def nli(self: Microworld,
         entailed, contradicted = self.world.entailed(rng, scene), self.world.contradicted(rng, scene)
         if entailed is None or contradicted is None: continue
         style = rng.getrandbits(8)
-        rows.append((self._say(grammar, scene, rng, style),
-                     self._say(hypothesis_grammar, entailed, rng, style ^ 255),
-                     self._say(hypothesis_grammar, contradicted, rng)))
+        rows.append((self._make_sentence(grammar, scene, rng, style),
+                     self._make_sentence(hypothesis_grammar, entailed, rng, style ^ 255),
+                     self._make_sentence(hypothesis_grammar, contradicted, rng)))
     return rows
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #524bb020
@@ -211,13 +141,13 @@ def _pairs(self: Microworld, split: str, n: int) -> list[_ScoredPair]: # cached,
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #f6981079
 @patch
-def _say_pair(self: Microworld, grammar: Grammar, rng: random.Random, pair: _ScoredPair) -> tuple:
+def _make_pair(self: Microworld, grammar: Grammar, rng: random.Random, pair: _ScoredPair) -> tuple:
     x, y, gold = pair
     # shared words must not predict the score: similar scenes are usually put in different words
     style = rng.getrandbits(8)
     is_reworded = rng.random() < (.7 if gold >= 3 else .1)
     second_style = style ^ 255 if is_reworded else style
-    return self._say(grammar, x, rng, style), self._say(grammar, y, rng, second_style), gold
+    return self._make_sentence(grammar, x, rng, style), self._make_sentence(grammar, y, rng, second_style), gold
 
 @patch
 def sts(self: Microworld,
@@ -225,24 +155,9 @@ def sts(self: Microworld,
     split: str="test", # one of SPLITS
     n: int=1_000, # rows
 ) -> list[tuple[str, str, float]]: # sentence, sentence, gold in [0, 5]
-    """Pairs with gold scores uniform over the scale; row i is the same pair of scenes in all languages.
-
-    Parameters
-    ----------
-    language : str, default "en"
-        one of LANGUAGES
-    split : str, default "test"
-        one of SPLITS
-    n : int, default 1_000
-        rows
-
-    Returns
-    -------
-    list[tuple[str, str, float]]
-        sentence, sentence, gold in [0, 5]
-    """
+    "Pairs with gold scores uniform over the scale; row i is the same pair of scenes in all languages."
     grammar, rng = self._grammar(language), self._rng(split, n, "sts words", language)
-    return [self._say_pair(grammar, rng, pair) for pair in self._pairs(split, n)]
+    return [self._make_pair(grammar, rng, pair) for pair in self._pairs(split, n)]
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #6046e49e
 @patch
@@ -280,23 +195,7 @@ def documents(self: Microworld,
     split: str="train", # one of SPLITS
 ) -> list[str]:
     """Short texts with a topic: two agents at one place. An agent that was mentioned before has the definite
-    article ("the dog").
-
-    Parameters
-    ----------
-    language : str
-        one of LANGUAGES
-    n : int, default 100
-        documents
-    sentences : tuple[int, int], default (4, 8)
-        smallest and largest number of sentences
-    split : str, default "train"
-        one of SPLITS
-
-    Returns
-    -------
-    list[str]
-    """
+    article ("the dog")."""
     grammar, rng = self._grammar(language), self._rng(split, n, "documents", language)
     separator = "" if language == "zh" else " "
     return [separator.join(self._document(grammar, rng, split, rng.randint(*sentences))) for _ in range(n)]
@@ -308,50 +207,23 @@ def probe(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, dict[str, str]]]: # sentence, label name -> label
-    """Sentences with a place, and their labels: agent, number, verb (its group), place (indoors or
-    outdoors), time (its group or none).
-
-    Parameters
-    ----------
-    language : str
-        one of LANGUAGES
-    n : int, default 1_000
-        rows
-    split : str, default "train"
-        one of SPLITS
-
-    Returns
-    -------
-    list[tuple[str, dict[str, str]]]
-        sentence, label name -> label
-    """
+    """Sentences with a place, and their labels: agent, number, verb (its group), place (indoors or outdoors),
+    time (its group or none)."""
     grammar, rng, world = self._grammar(language), self._rng(split, n, "probe", language), self.world
     def labels(scene):
         return dict(agent=world.ancestors[scene.agent][-1], number="one" if scene.number == "one" else "some",
                     verb=world.verbs[scene.verb]["group"], place=world.places[scene.place]["side"],
                     time=world.times[scene.time]["group"] if scene.time else "none")
     with_place = (scene for scene in self._scenes(rng, split) if scene.place)
-    return [(self._say(grammar, scene, rng), labels(scene)) for _, scene in zip(range(n), with_place)]
+    return [(self._make_sentence(grammar, scene, rng), labels(scene)) for _, scene in zip(range(n),
+                                                                                          with_place)]
 
 @patch
 def trees(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, str]]: # sentence, its tree
-    """English sentences of `n` different scenes with their linearised dependency trees, see `Grammar.tree`.
-
-    Parameters
-    ----------
-    n : int, default 1_000
-        rows
-    split : str, default "train"
-        one of SPLITS
-
-    Returns
-    -------
-    list[tuple[str, str]]
-        sentence, its tree
-    """
+    "English sentences of `n` different scenes with their linearised dependency trees, see `Grammar.tree`."
     grammar, rng, rows = self.grammars["en"], self._rng(split, n, "trees"), []
     for scene, _ in zip(self._scenes(rng, split), range(n)):
         style, order = _draw_form(rng)
