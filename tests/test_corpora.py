@@ -151,8 +151,9 @@ def test_examples_are_what_the_views_of_the_set_give(mirror):
     mirror("nli/entailment_pairs_en", entailed, "train")
     captions = {f"{l}{i}": f"caption {i}" for l in ("en", "de") for i in range(1, 6)}
     mirror("paraphrase/multi30k_captions", [dict(image=str(i), **captions) for i in range(3)], "train")
-    assert corpora.load_examples("nli/entailment_pairs_en") == corpora.nli_pairs() == [("a", "b")]
-    assert corpora.load_examples("paraphrase/multi30k_captions", seed=3) == corpora.caption_pairs(seed=3)
+    assert corpora.load_examples("nli/entailment_pairs_en") == [("a", "b")]
+    drawn = corpora.load_examples("paraphrase/multi30k_captions", seed=3)
+    assert len(drawn) == 6 and all(a != b for a, b in drawn)
 
 
 # Loading
@@ -498,13 +499,16 @@ def test_captions_of_one_image_meet_without_repeats(mirror):
     names = [f"{l}{j}" for l in ("en", "de") for j in range(1, 6)]
     rows = [{"image": str(i), **{name: f"{name} of {i}" for name in names}} for i in range(40)]
     mirror("paraphrase/multi30k_captions", rows, "train")
-    pairs = corpora.caption_pairs("de", seed=3)
+    def draw(seed): return corpora.load_examples("paraphrase/multi30k_captions", seed)
+    pairs = draw(3)
     assert len(pairs) == 80 and len({text for pair in pairs for text in pair}) == 160
     assert all(a.split(" of ")[1] == b.split(" of ")[1] for a, b in pairs)
-    assert pairs == corpora.caption_pairs("de", seed=3) != corpora.caption_pairs("de", seed=4)
+    assert pairs == draw(3) != draw(4)
     first = [a.split(" of ")[0] for a, _ in pairs]
     assert len(set(first)) == 5 # not always the longest caption first
-    state = random.getstate(); corpora.caption_pairs("de"); assert random.getstate() == state
+    state = random.getstate()
+    draw(0)
+    assert random.getstate() == state
 
 
 def test_parallel_pairs_turn_round(mirror):
@@ -534,9 +538,7 @@ def test_nli_leaves_sick_out(mirror):
         return dict(sent0=source, sent1=f"{source} too", source=source, source_split=split)
     rows = [row("sick", "train"), row("snli", "test"), row("snli", "validation")]
     mirror("nli/entailment_pairs_en", rows, "train")
-    assert corpora.nli_pairs() == [("snli", "snli too")] * 2 and len(corpora.nli_pairs(exclude=())) == 3
-    assert len(corpora.nli_pairs(exclude_splits=["test"])) == 1
-    with pytest.raises(ValueError, match="expected some of sick, snli"): corpora.nli_pairs(exclude=["sikc"])
+    assert corpora.load_examples("nli/entailment_pairs_en") == [("snli", "snli too")] * 2
 
 
 # Real data
@@ -583,8 +585,8 @@ def test_captions_hold_sentences_of_the_stsb_test_until_they_are_dropped():
 def test_training_views_can_be_freed_of_the_evaluation():
     banned = corpora.evaluation_sentences(sets=corpora.STS)
     stsb = corpora.parallel_pairs("en", "ru")
-    for pairs in (stsb, corpora.parallel_pairs("de", "fr", "multi30k"), corpora.caption_pairs("de"),
-                  corpora.nli_pairs(), corpora.nli_pairs(contradictions=True)):
+    names = "paraphrase/multi30k_captions", "nli/entailment_pairs_en", "nli/triplets_en"
+    for pairs in (stsb, corpora.parallel_pairs("de", "fr", "multi30k"), *map(corpora.load_examples, names)):
         kept, dropped = corpora.decontaminate(pairs, banned)
         assert dropped and len(kept) > 1000
         assert not any(corpora.normalize(text) in banned for row in kept for text in row)

@@ -13,8 +13,7 @@ from ..core.arrow import Rows, concatenate, distinct, select
 from .declarations import (
     Dataset, ParallelRole, PretrainingRole, ScoredRole, TestPart, TestRole, TrainRole, declare)
 from .examples import (
-    caption_pairs, evaluation_sentences, load_examples, nli_pairs, parallel_pairs, sts_pairs, sts_rows,
-    test_parts, test_sentences)
+    evaluation_sentences, load_examples, parallel_pairs, sts_pairs, sts_rows, test_parts, test_sentences)
 from .loading import documents, load, map_split, open_split, stream_rows
 from .locations import complete_commit, get_commit, hub_dir, locate
 from .originals import Original

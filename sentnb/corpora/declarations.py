@@ -26,7 +26,51 @@ _COMMIT = Rule("a commit, 40 hexadecimal digits or the first 7",
 @dataclass(frozen=True)
 @validated(name=_TWO_PARTS, revision=optional(_COMMIT))
 class Dataset:
-    "The declaration of one data set: source, terms and roles."
+    """The declaration of one data set: source, terms and roles.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>", the folder below $SENTNB_HUB
+    note : str
+        description in one line
+    splits : dict[str, tuple[str, ...]]
+        configuration -> its splits
+    columns : tuple[str, ...]|dict[str, tuple[str, ...]]
+        a dict: first part of the configuration -> columns
+    licence : str
+        as stated by the source
+    citation : str
+        author and year
+    homepage : str
+        address of the documentation
+    hub_id : str|None, default None
+        repository on the Hub; None: the Hub does not have the set in this form
+    revision : str|None, default None
+        commit on the Hub, or its first 7 digits; None: unpinned
+    hub_config : str|None, default None
+        name on the Hub of the only configuration, where it differs
+    hub_file : str|None, default None
+        file to read, with wildcards ? and *; None: all files
+    streaming : bool, default False
+        `documents` reads rows over the network without downloading a file
+    size : int|None, default None
+        approximate download in bytes; None: unknown
+    original : Any, default None
+        public files for a set that is not on the Hub, added by `corpora.originals`
+    label_names : bool, default False
+        replace class numbers of the Hub by names, drop rows without a class
+    train : TrainRole|None, default None
+        training examples
+    parallel : ParallelRole|None, default None
+        translations
+    scored : ScoredRole|None, default None
+        sentence pairs with a gold score
+    test : tuple[TestRole, ...], default ()
+        evaluation data
+    pretraining : PretrainingRole|None, default None
+        running text for pre-training
+    """
     name: str # "<org>/<name>", the folder below $SENTNB_HUB
     note: str # description in one line
     splits: dict[str, tuple[str, ...]] # configuration -> its splits
@@ -63,7 +107,17 @@ def configs(self: Dataset) -> tuple[str, ...]:
 def get_columns(self: Dataset,
     config: str, # one of `configs`
 ) -> tuple[str, ...]:
-    "Columns of one configuration."
+    """Columns of one configuration.
+
+    Parameters
+    ----------
+    config : str
+        one of `configs`
+
+    Returns
+    -------
+    tuple[str, ...]
+    """
     if isinstance(self.columns, dict): return self.columns[config.split("-")[0]]
     return self.columns
 
@@ -75,7 +129,19 @@ def resolve(self: Dataset,
     split: str,
 ) -> tuple[str, str]: # validated configuration and split
     """Validate a configuration and a split; `dev` and `validation` are synonyms. ValueError lists the valid
-    names."""
+    names.
+
+    Parameters
+    ----------
+    config : str|None
+        None: the only configuration
+    split : str
+
+    Returns
+    -------
+    tuple[str, str]
+        validated configuration and split
+    """
     def explain(argument, names): return f"{self.name}: {argument}, expected one of {', '.join(names)}"
     if config is None:
         if len(self.splits) > 1: raise ValueError(explain("config=None", self.configs))
@@ -121,7 +187,25 @@ Part = tuple[str|None, str, tuple[str, ...]] # configuration, split, columns
 @dataclass(frozen=True)
 @validated(kind=one_of(*KINDS), collection=_COLLECTION)
 class TrainRole(Role):
-    "Training examples, one from each row."
+    """Training examples, one from each row.
+
+    Parameters
+    ----------
+    kind : str
+        one of KINDS
+    columns : tuple[str, ...]
+        columns of an example; pairs are drawn from more than two English columns
+    name : str, default ""
+        name of the source, where examples of several sets are mixed
+    split : str, default "train"
+    exclude : dict[str, tuple[str, ...]], default dict()
+        column -> values of dropped rows
+    include : dict[str, tuple[str, ...]], default dict()
+        column -> values of kept rows
+    collection : str, default "public"
+        or "papers": the training data of the authors of a paper
+    order : int, default LAST
+    """
     kind: str # one of KINDS
     columns: tuple[str, ...] # columns of an example; pairs are drawn from more than two English columns
     name: str = "" # name of the source, where examples of several sets are mixed
@@ -136,7 +220,17 @@ class TrainRole(Role):
 def parts(self: TrainRole,
     dataset: Dataset, # the data set that has this role
 ) -> Iterator[Part]:
-    "Everything that the role reads."
+    """Everything that the role reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        the data set that has this role
+
+    Yields
+    ------
+    Iterator[Part]
+    """
     yield None, self.split, tuple(dict.fromkeys((*self.columns, *self.exclude, *self.include)))
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #bf994404
@@ -160,7 +254,30 @@ def keeps(self: TrainRole,
 @dataclass(frozen=True)
 @validated(collection=_COLLECTION)
 class ParallelRole(Role):
-    "Translations: the columns that hold the same sentence in each language."
+    """Translations: the columns that hold the same sentence in each language.
+
+    Parameters
+    ----------
+    name : str
+        name for `parallel_pairs`
+    columns : dict[str, tuple[str, ...]]
+        language -> its columns, equally many for each language
+    split : str, default "train"
+        default split
+    by_config : bool, default False
+        each language is a configuration with the same rows in the same order
+    row_id : str|None, default None
+        with `by_config`: column that aligns the rows, where their order does not
+    codes : dict[str, str], default dict()
+        language -> code, for rows of English and one other
+    language_column : str|None, default None
+        column that holds the code; None: the code names a configuration
+    trained : bool, default True
+        False: for evaluation only
+    collection : str, default "public"
+        or "papers": the training data of the authors of a paper
+    order : int, default LAST
+    """
     name: str # name for `parallel_pairs`
     columns: dict[str, tuple[str, ...]] # language -> its columns, equally many for each language
     split: str = "train" # default split
@@ -180,7 +297,17 @@ class ParallelRole(Role):
 def config(self: ParallelRole,
     language: str, # one of `columns`; the other language where rows hold English and one other
 ) -> str|None:
-    "The configuration that holds this language."
+    """The configuration that holds this language.
+
+    Parameters
+    ----------
+    language : str
+        one of `columns`; the other language where rows hold English and one other
+
+    Returns
+    -------
+    str|None
+    """
     if self.by_config: return language
     return None if self.language_column else self.codes.get(language)
 
@@ -188,7 +315,17 @@ def config(self: ParallelRole,
 def parts(self: ParallelRole,
     dataset: Dataset, # the data set that has this role
 ) -> Iterator[Part]:
-    "Everything that the role reads."
+    """Everything that the role reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        the data set that has this role
+
+    Yields
+    ------
+    Iterator[Part]
+    """
     keys = tuple(filter(None, (self.row_id, self.language_column)))
     for language, columns in self.columns.items():
         if language == "en" and self.codes and not self.language_column: continue # has no configuration
@@ -197,7 +334,19 @@ def parts(self: ParallelRole,
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #b4ffe2da
 @dataclass(frozen=True)
 class ScoredRole(Role):
-    "Sentence pairs with a gold score: a similarity test, or some languages of it."
+    """Sentence pairs with a gold score: a similarity test, or some languages of it.
+
+    Parameters
+    ----------
+    test : str
+        name of the test, "STS12"; several sets can hold languages of the same test
+    gold : str, default "score"
+        column of the gold score
+    subset : str|None, default "subset"
+        column that names the part of the test; None: there is none
+    languages : tuple[str, ...], default ("en",)
+        the configurations, where there are several
+    """
     test: str # name of the test, "STS12"; several sets can hold languages of the same test
     gold: str = "score" # column of the gold score
     subset: str|None = "subset" # column that names the part of the test; None: there is none
@@ -208,14 +357,34 @@ class ScoredRole(Role):
 def config(self: ScoredRole,
     language: str, # one of `languages`
 ) -> str|None:
-    "The configuration that holds this language."
+    """The configuration that holds this language.
+
+    Parameters
+    ----------
+    language : str
+        one of `languages`
+
+    Returns
+    -------
+    str|None
+    """
     return language if self.languages != ("en",) else None
 
 @patch
 def parts(self: ScoredRole,
     dataset: Dataset, # the data set that has this role
 ) -> Iterator[Part]:
-    "Everything that the role reads."
+    """Everything that the role reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        the data set that has this role
+
+    Yields
+    ------
+    Iterator[Part]
+    """
     default = dataset.splits[dataset.configs[0]]
     for language in self.languages:
         config = self.config(language)
@@ -224,7 +393,18 @@ def parts(self: ScoredRole,
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #53ae911e
 class TestPart(NamedTuple):
-    "Columns of one split that hold evaluation sentences."
+    """Columns of one split that hold evaluation sentences.
+
+    Parameters
+    ----------
+    name : str
+        data set
+    config : str|None
+    split : str
+    columns : tuple[str, ...]
+    passages : bool, default False
+        texts of several sentences: each sentence is banned from training
+    """
     name: str # data set
     config: str|None
     split: str
@@ -233,7 +413,21 @@ class TestPart(NamedTuple):
 
 @dataclass(frozen=True)
 class TestRole(Role):
-    "Evaluation sentences: no model may be trained on them."
+    """Evaluation sentences: no model may be trained on them.
+
+    Parameters
+    ----------
+    name : str
+        name of the test; several sets can hold parts of the same test
+    columns : tuple[str, ...]
+        columns of sentences
+    splits : tuple[str, ...], default ("test",)
+    configs : tuple[str|None, ...], default (None,)
+        None: the only configuration
+    passages : bool, default False
+        texts of several sentences: each sentence is banned from training
+    order : int, default LAST
+    """
     name: str # name of the test; several sets can hold parts of the same test
     columns: tuple[str, ...] # columns of sentences
     splits: tuple[str, ...] = ("test",)
@@ -246,13 +440,50 @@ class TestRole(Role):
 def parts(self: TestRole,
     dataset: Dataset, # the data set that has this role
 ) -> Iterator[Part]:
-    "Everything that the role reads."
+    """Everything that the role reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        the data set that has this role
+
+    Yields
+    ------
+    Iterator[Part]
+    """
     for config, split in product(self.configs, self.splits): yield config, split, self.columns
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #6715ff09
 @dataclass(frozen=True)
 class PretrainingRole(Role):
-    "Text for pre-training: columns of some splits."
+    """Text for pre-training: columns of some splits.
+
+    Parameters
+    ----------
+    name : str
+        name for `pretraining_texts`
+    dataset : str
+        "<org>/<name>", filled in by TEXT_SOURCES
+    columns : dict[str, tuple[str, ...]]
+        language -> columns
+    splits : tuple[str, ...], default ("train",)
+        splits for training
+    validation : str|None, default None
+        split for validation; None: a part of the others is held out
+    english : tuple[str, ...], default ()
+        columns of the English that the rows translate
+    by_config : bool, default False
+        each language is a configuration
+    row_id : str|None, default None
+        column that aligns the rows of two languages; None: their order
+    document : str|None, default None
+        column that identifies the document of a row; None: each row is a document
+    isolated : bool, default False
+        single sentences, unrelated to each other
+    excluded_source : str|None, default None
+        another source, whose sentences are left out
+    order : int
+    """
     name: str = field(repr=False) # name for `pretraining_texts`
     dataset: str = field(default="", kw_only=True) # "<org>/<name>", filled in by TEXT_SOURCES
     columns: dict[str, tuple[str, ...]] # language -> columns
@@ -280,7 +511,17 @@ class PretrainingRole(Role):
 def config(self: PretrainingRole,
     language: str, # one of `columns`
 ) -> str|None:
-    "The configuration that holds this language."
+    """The configuration that holds this language.
+
+    Parameters
+    ----------
+    language : str
+        one of `columns`
+
+    Returns
+    -------
+    str|None
+    """
     return language if self.by_config else None
 
 @patch(as_prop=True)
@@ -292,7 +533,17 @@ def licence(self: PretrainingRole) -> str:
 def parts(self: PretrainingRole,
     dataset: Dataset, # the data set that has this role
 ) -> Iterator[Part]:
-    "Everything that the role reads."
+    """Everything that the role reads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        the data set that has this role
+
+    Yields
+    ------
+    Iterator[Part]
+    """
     keys = tuple(filter(None, (self.row_id, self.document)))
     for language, split in product(self.columns, self.all_splits):
         yield self.config(language), split, (*self.columns[language], *self.english, *keys)
@@ -311,7 +562,33 @@ def declare(
     configs: tuple[str, ...] = ("default",), # configurations, where `splits` is not a dict
     **fields: Any, # the other fields of `Dataset`: hub_id, revision, the roles ...
 ) -> Dataset:
-    "Add a data set to DATASETS. ValueError: a role reads a column or a split that the set does not have."
+    """Add a data set to DATASETS. ValueError: a role reads a column or a split that the set does not have.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"; a second declaration of the same name replaces the first
+    note : str
+        description in one line
+    licence : str
+        as stated by the source
+    citation : str
+        author and year
+    homepage : str
+        address of the documentation
+    splits : tuple[str, ...]|dict[str, tuple[str, ...]], default ("train",)
+        a dict: configuration -> splits
+    columns : tuple[str, ...]|dict[str, tuple[str, ...]], default ("text", "label")
+        as in `Dataset`
+    configs : tuple[str, ...], default ("default",)
+        configurations, where `splits` is not a dict
+    **fields : Any
+        the other fields of `Dataset`: hub_id, revision, the roles ...
+
+    Returns
+    -------
+    Dataset
+    """
     if not isinstance(splits, dict): splits = {config: tuple(splits) for config in configs}
     DATASETS[name] = Dataset(name, note, splits, columns, licence, citation, homepage, **fields)
     return DATASETS[name]
@@ -319,7 +596,17 @@ def declare(
 def get_dataset(
     name: str, # "<org>/<name>"
 ) -> Dataset:
-    "The declaration of a data set. ValueError lists the declared sets with a similar name, else all sets."
+    """The declaration of a data set. ValueError lists the declared sets with a similar name, else all sets.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+
+    Returns
+    -------
+    Dataset
+    """
     if name in DATASETS: return DATASETS[name]
     similar = [known for known in DATASETS if name.split("/")[-1] in known]
     raise ValueError(f"no data set {name!r}; declared: {', '.join(similar or DATASETS)}")
@@ -347,7 +634,22 @@ def datasets_with_role(
     collection: str = "public", # or "papers": the training data of the authors of a paper
 ) -> list[Dataset]: # in the order of their roles
     """Data sets for one purpose: `datasets_with_role("parallel", "de")` are the sets of German translations
-    for training, `datasets_with_role("english")` the sets of English pairs. ValueError: unknown role."""
+    for training, `datasets_with_role("english")` the sets of English pairs. ValueError: unknown role.
+
+    Parameters
+    ----------
+    role : str
+        one of ROLES: a kind of examples, or a field of `Dataset`
+    language : str|None, default None
+        only sets with this language; None: any language
+    collection : str, default "public"
+        or "papers": the training data of the authors of a paper
+
+    Returns
+    -------
+    list[Dataset]
+        in the order of their roles
+    """
     one_of(*ROLES)("role", role)
     _COLLECTION("collection", collection)
     matching = []
@@ -361,7 +663,13 @@ def datasets_with_role(
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #6843f4c1
 class ByRole(Mapping):
-    "A read-only table that is computed from the declarations at each access."
+    """A read-only table that is computed from the declarations at each access.
+
+    Parameters
+    ----------
+    read : Callable[[], dict]
+        computes the table
+    """
     def __init__(self,
         read: Callable[[], dict], # computes the table
     ): self._read = read

@@ -107,7 +107,20 @@ def complete_commit(
     repository: str, # a data set on the Hub, "<org>/<name>"
     revision: str, # a commit, or its first seven digits
 ) -> str: # 40 hexadecimal digits; the name of a branch is returned unchanged
-    "The full commit. FileNotFoundError: no such commit, or not in the cache and HF_HUB_OFFLINE is set."
+    """The full commit. FileNotFoundError: no such commit, or not in the cache and HF_HUB_OFFLINE is set.
+
+    Parameters
+    ----------
+    repository : str
+        a data set on the Hub, "<org>/<name>"
+    revision : str
+        a commit, or its first seven digits
+
+    Returns
+    -------
+    str
+        40 hexadecimal digits; the name of a branch is returned unchanged
+    """
     if not re.fullmatch("[0-9a-f]{7,39}", revision): return revision
     if known := _cached_commits(repository, revision): return known[0]
     import huggingface_hub
@@ -221,7 +234,20 @@ def get_commit(
     name: str, # "<org>/<name>"
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> str|None: # None: unpinned, or in a mirror only
-    "Full commit of a set on the Hub; the commits of its repositories if it is read from public files."
+    """Full commit of a set on the Hub; the commits of its repositories if it is read from public files.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    str|None
+        None: unpinned, or in a mirror only
+    """
     dataset = get_dataset(name)
     if dataset.original: return dataset.original.commits
     revision = revision or dataset.revision
@@ -242,7 +268,22 @@ def locate(
     configs: Collection[str]|None = None, # configurations that are read; None: all
 ) -> dict: # place, commit if known, bytes to download, size in bytes, missing
     """Where a data set would be read from, without a request to the network: "mirror", "cache", "Hub",
-    "public files" or "nowhere"; `missing` then gives the reason and the remedy, else it is None."""
+    "public files" or "nowhere"; `missing` then gives the reason and the remedy, else it is None.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+    configs : Collection[str]|None, default None
+        configurations that are read; None: all
+
+    Returns
+    -------
+    dict
+        place, commit if known, bytes to download, size in bytes, missing
+    """
     dataset = get_dataset(name)
     def describe(source, commit=None, missing=None, size=dataset.size):
         download = 0 if source in ("mirror", "cache") else size

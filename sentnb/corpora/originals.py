@@ -17,27 +17,58 @@ Reader = Callable[[Callable[[str], bytes], str], list[dict]]
 
 @dataclass(frozen=True)
 class Original:
-    "The public files of a data set."
+    """The public files of a data set.
+
+    Parameters
+    ----------
+    files : dict[str, str]
+        "<owner>/<name>/<commit>/<path>" on GitHub -> sha256
+    read : Reader
+        (function from a file name to its content, split) -> rows
+    """
     files: dict[str, str] # "<owner>/<name>/<commit>/<path>" on GitHub -> sha256
     read: Reader # (function from a file name to its content, split) -> rows
 
     def get_file(self,
         name: str, # last part of the path
     ) -> str: # key in `files`
-        "The file with this name. ValueError: no such file, or several."
+        """The file with this name. ValueError: no such file, or several.
+
+        Parameters
+        ----------
+        name : str
+            last part of the path
+
+        Returns
+        -------
+        str
+            key in `files`
+        """
         matches = [file for file in self.files if file.endswith(f"/{name}")]
         if len(matches) != 1: raise ValueError(f"{len(matches)} files are called {name!r}, expected one")
         return matches[0]
 
     @property
     def commits(self) -> str: # separated by commas
-        "The commits that determine the rows."
+        """The commits that determine the rows.
+
+        Returns
+        -------
+        str
+            separated by commas
+        """
         return ", ".join(dict.fromkeys(file.split("/")[2] for file in self.files))
 
     def attach(self,
         name: str, # a declared data set
     ) -> None:
-        "Read the data set from these files where there is no mirror."
+        """Read the data set from these files where there is no mirror.
+
+        Parameters
+        ----------
+        name : str
+            a declared data set
+        """
         DATASETS[name] = replace(DATASETS[name], original=self)
 
 # %% ../../nbs/api/1_corpora/03_originals.ipynb #5752ae6e

@@ -347,7 +347,7 @@ declare("gowitheflow/allnli-sup", "Pixel-Linguist: pairs of SNLI and MNLI, of al
                       exclude=dict(label=("neutral", "contradiction", "-", "none"))))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #1749be8d
-declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine languages, not told apart",
+declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine unmarked languages",
         *_PIXEL_TERMS, columns=(*_SENTENCES, "label"), hub_id="gowitheflowlab/parallel-9",
         revision="0711a9ab144be8b49b4879e195c7bf8560cc58c3", size=428_488_796,
         train=TrainRole("translations", _SENTENCES, "parallel-9", collection="papers"))

@@ -50,7 +50,18 @@ WITHOUT_PARALLEL = dict(
 def get_family(
     code: str, # ISO 639-3 code of a language of the test
 ) -> str: # key of TATOEBA_FAMILIES
-    "The family of a language of the Tatoeba test. ValueError: the test does not have the language."
+    """The family of a language of the Tatoeba test. ValueError: the test does not have the language.
+
+    Parameters
+    ----------
+    code : str
+        ISO 639-3 code of a language of the test
+
+    Returns
+    -------
+    str
+        key of TATOEBA_FAMILIES
+    """
     for family, codes in TATOEBA_FAMILIES.items():
         if code in codes: return family
     raise ValueError(f"no family for {code!r}: expected a language of the Tatoeba test, such as 'deu'")
@@ -58,7 +69,18 @@ def get_family(
 def get_script_code(
     code: str, # ISO 639-3 code of a language of the test
 ) -> str: # ISO 15924: "Latn", "Cyrl" ...
-    "The script of a language in the Tatoeba test. ValueError: the test does not have the language."
+    """The script of a language in the Tatoeba test. ValueError: the test does not have the language.
+
+    Parameters
+    ----------
+    code : str
+        ISO 639-3 code of a language of the test
+
+    Returns
+    -------
+    str
+        ISO 15924: "Latn", "Cyrl" ...
+    """
     get_family(code)
     return next((script for script, codes in TATOEBA_SCRIPTS.items() if code in codes), "Latn")
 
@@ -73,7 +95,18 @@ declare("mteb/tatoeba-bitext-mining", "the Tatoeba test as the Hub has it, a con
 def get_script(
     texts: Iterable[str], # in one language
 ) -> str: # "Latin", "Cyrillic", "Arabic" ...
-    "The script of most letters. ValueError: there are no letters."
+    """The script of most letters. ValueError: there are no letters.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        in one language
+
+    Returns
+    -------
+    str
+        "Latin", "Cyrillic", "Arabic" ...
+    """
     counts = Counter(unicodedata.name(c, "?").split()[0] for text in texts for c in text if c.isalpha())
     if not counts: raise ValueError("the texts have no letters; expected at least one")
     return counts.most_common(1)[0][0].capitalize()

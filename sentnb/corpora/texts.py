@@ -23,7 +23,17 @@ _keep_letters = _KeepLetters()
 def normalize(
     text: str,
 ) -> str: # "" without letters or digits
-    "The form under which two sentences are the same: NFKC, case-folded, only letters, marks and digits."
+    """The form under which two sentences are the same: NFKC, case-folded, only letters, marks and digits.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        "" without letters or digits
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     # removed characters may have separated a letter from a combining accent, so compose once more
     return unicodedata.normalize("NFKC", folded.translate(_keep_letters))
@@ -32,7 +42,20 @@ def decontaminate(
     rows: Iterable[tuple[str, ...]], # pairs, triples, or single sentences as 1-tuples
     banned: Collection[str], # normalized sentences, see `evaluation_sentences`
 ) -> tuple[Sequence[tuple[str, ...]], int]: # remaining rows in order, number of dropped rows
-    "Drop every row that contains a banned sentence."
+    """Drop every row that contains a banned sentence.
+
+    Parameters
+    ----------
+    rows : Iterable[tuple[str, ...]]
+        pairs, triples, or single sentences as 1-tuples
+    banned : Collection[str]
+        normalized sentences, see `evaluation_sentences`
+
+    Returns
+    -------
+    tuple[Sequence[tuple[str, ...]], int]
+        remaining rows in order, number of dropped rows
+    """
     rows = rows if isinstance(rows, Sequence) else list(rows)
     if any(isinstance(row, str) for row in rows):
         raise ValueError("rows are strings; expected tuples, e.g. (sentence,)")
@@ -66,7 +89,18 @@ def _ends_sentence(line: str, match: re.Match) -> bool:
 def split_sentences(
     text: str, # the end of a line ends a sentence
 ) -> list[str]: # stripped, none is empty
-    "Split text into sentences, by punctuation and a short list of abbreviations in the ten languages."
+    """Split text into sentences, by punctuation and a short list of abbreviations in the ten languages.
+
+    Parameters
+    ----------
+    text : str
+        the end of a line ends a sentence
+
+    Returns
+    -------
+    list[str]
+        stripped, none is empty
+    """
     sentences = []
     for line in text.splitlines():
         line, starts = " ".join(line.split()), [0]
@@ -86,7 +120,17 @@ MAX_RUN = 8 # fragments
 def split_fragments(
     text: str,
 ) -> list[str]: # normalized, none is empty
-    "Split after every mark that may end a sentence: the finest split, independent of abbreviations."
+    """Split after every mark that may end a sentence: the finest split, independent of abbreviations.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list[str]
+        normalized, none is empty
+    """
     fragments = []
     for line in text.splitlines():
         start = 0
@@ -100,7 +144,20 @@ def find_banned(
     fragments: Sequence[str], # see `split_fragments`
     banned: Collection[str], # normalized sentences
 ) -> Iterator[tuple[int, int, str]]: # first fragment, end (exclusive), the banned sentence
-    "Find every run of up to MAX_RUN fragments that is a banned sentence."
+    """Find every run of up to MAX_RUN fragments that is a banned sentence.
+
+    Parameters
+    ----------
+    fragments : Sequence[str]
+        see `split_fragments`
+    banned : Collection[str]
+        normalized sentences
+
+    Yields
+    ------
+    Iterator[tuple[int, int, str]]
+        first fragment, end (exclusive), the banned sentence
+    """
     for first, run in enumerate(fragments):
         if run in banned: yield first, first + 1, run
         for last in range(first + 1, min(first + MAX_RUN, len(fragments))):
@@ -111,7 +168,20 @@ def remove_banned(
     sentences: Sequence[str], # of one document, in order
     banned: Collection[str], # normalized sentences
 ) -> tuple[list[str], list[str]]: # the remaining sentences, the banned sentences that were found
-    "Remove every sentence that a banned sentence touches; repeat, because removal creates new neighbours."
+    """Remove every sentence that a banned sentence touches; repeat, because removal creates new neighbours.
+
+    Parameters
+    ----------
+    sentences : Sequence[str]
+        of one document, in order
+    banned : Collection[str]
+        normalized sentences
+
+    Returns
+    -------
+    tuple[list[str], list[str]]
+        the remaining sentences, the banned sentences that were found
+    """
     sentences, matches = list(sentences), []
     while True:
         owners, fragments = [], []
@@ -131,7 +201,17 @@ _SQUARE = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]") #
 def count_words(
     text: str,
 ) -> int: # 0 for the empty text
-    "Number of words separated by spaces; two Han characters or kana count as one word."
+    """Number of words separated by spaces; two Han characters or kana count as one word.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    int
+        0 for the empty text
+    """
     if text.isascii(): return len(text.split())
     squares = len(_SQUARE.findall(text))
     if not squares: return len(text.split())
@@ -172,7 +252,21 @@ def pack_blocks(
     banned: Collection[str] = (), # normalized sentences; splitting a long sentence can expose one
 ) -> Iterator[str]:
     """Texts of about `words` words that end at the end of a sentence; the last block of a document may be
-    shorter. Parts of a split sentence that hold a banned one are dropped."""
+    shorter. Parts of a split sentence that hold a banned one are dropped.
+
+    Parameters
+    ----------
+    documents : Iterable[str|Sequence[str]]
+        texts, or lists of sentences
+    words : int, default 45
+        size of a block, see `count_words`
+    banned : Collection[str], default ()
+        normalized sentences; splitting a long sentence can expose one
+
+    Yields
+    ------
+    Iterator[str]
+    """
     if words < 1: raise ValueError(f"words={words}: expected 1 or more")
     for document in documents:
         block, total = [], 0

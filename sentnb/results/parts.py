@@ -15,7 +15,22 @@ from .verdicts import VERDICTS, Verdict
 # %% ../../nbs/api/1_results/13_parts.ipynb #4f907c16
 @dataclass(frozen=True)
 class Part:
-    "One part of a rule and what was measured for it."
+    """One part of a rule and what was measured for it.
+
+    Parameters
+    ----------
+    rule : str
+        in words, with its threshold
+    evidence : str
+        in words
+    verdict : str
+        one of VERDICTS
+    claimed : str, default ""
+        ">" or "<"; "" where the rule has no threshold
+    threshold : float, default 0.
+    intervals : tuple[Interval, ...], default ()
+        that were measured; a p value is an interval of no width
+    """
     rule: str # in words, with its threshold
     evidence: str # in words
     verdict: str # one of VERDICTS
@@ -25,7 +40,13 @@ class Part:
 
     @property
     def support(self) -> float|None: # None: nothing was measured
-        "How far the intervals lie on the claim's side, in halves of their width, on average."
+        """How far the intervals lie on the claim's side, in halves of their width, on average.
+
+        Returns
+        -------
+        float|None
+            None: nothing was measured
+        """
         if not self.intervals or not self.claimed: return None
         sign = 1 if self.claimed == ">" else -1
         def of(low, high):
@@ -50,7 +71,18 @@ _BETWEEN = re.compile(r"; (?![^()]*\))")   # parts; not within a name such as CL
 def parts_of(
     verdict: Verdict, # as a run recorded it
 ) -> tuple[list[Part], str]: # its parts, and what is said besides
-    "Each part of a rule beside its evidence; a rule that cannot be told apart is one part, whole."
+    """Each part of a rule beside its evidence; a rule that cannot be told apart is one part, whole.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        as a run recorded it
+
+    Returns
+    -------
+    tuple[list[Part], str]
+        its parts, and what is said besides
+    """
     evidence, rules = verdict.evidence, _BETWEEN.split(verdict.rule.removeprefix("all of: "))
     if not verdict.rule.startswith("all of: "):
         measured, _, besides = evidence.partition("]. ")
@@ -70,7 +102,20 @@ def deciding(
     parts: Sequence[Part], # of one verdict
     verdict: str, # of the whole
 ) -> Part|None: # None: nothing was measured
-    "Of the parts that came out as the whole, the one that speaks least for the claim."
+    """Of the parts that came out as the whole, the one that speaks least for the claim.
+
+    Parameters
+    ----------
+    parts : Sequence[Part]
+        of one verdict
+    verdict : str
+        of the whole
+
+    Returns
+    -------
+    Part|None
+        None: nothing was measured
+    """
     measured = [part for part in parts if part.support is not None and part.verdict == verdict]
     return min(measured, key=lambda part: part.support, default=None)
 
@@ -79,7 +124,20 @@ def interval_svg(
     part: Part, # with its threshold and intervals
     width: int=150, # pixels
 ) -> str: # SVG; empty where nothing was measured
-    "The intervals of a part against its threshold, the claim's side shaded."
+    """The intervals of a part against its threshold, the claim's side shaded.
+
+    Parameters
+    ----------
+    part : Part
+        with its threshold and intervals
+    width : int, default 150
+        pixels
+
+    Returns
+    -------
+    str
+        SVG; empty where nothing was measured
+    """
     if part.support is None: return ""
     edges = [part.threshold, *(bound for bounds in part.intervals for bound in bounds)]
     low, high = min(edges), max(edges)
@@ -102,7 +160,17 @@ def interval_svg(
 def threshold_words(
     part: Part,
 ) -> str: # "[-18.05, -12.38], claimed < 0"
-    "The intervals and what is claimed of them, in short."
+    """The intervals and what is claimed of them, in short.
+
+    Parameters
+    ----------
+    part : Part
+
+    Returns
+    -------
+    str
+        "[-18.05, -12.38], claimed < 0"
+    """
     if part.support is None: return part.evidence or "nothing measured"
     several = len(part.intervals) > 1
     measured = f"{len(part.intervals)} intervals" if several else part.evidence.removeprefix("interval ")

@@ -21,7 +21,17 @@ DEMONSTRATION = "demonstration" # what is recorded in a verdict's place at demo
 
 @dataclass(frozen=True)
 class Verdict:
-    "What a rule makes of an interval, and the rule itself."
+    """What a rule makes of an interval, and the rule itself.
+
+    Parameters
+    ----------
+    verdict : str
+        one of VERDICTS
+    rule : str
+        in words
+    evidence : str, default ""
+        the intervals that were looked at
+    """
     verdict: str # one of VERDICTS
     rule: str # in words
     evidence: str="" # the intervals that were looked at
@@ -38,7 +48,23 @@ def settle(
     margin: float=0.0,
     what: str="difference", # what the interval is of, e.g. "English STS-b after iteration 1 minus before"
 ) -> Verdict:
-    "holds: the whole interval is on the claim's side of the margin; fails: on the other; else inconclusive."
+    """holds: the whole interval is on the claim's side of the margin; fails: on the other; else
+    inconclusive.
+
+    Parameters
+    ----------
+    difference : Interval|None
+        (low, high); None, or a bound that is None, settles nothing
+    direction : str, default ">"
+        ">": the claim says that the difference is above the margin; "<": below
+    margin : float, default 0.0
+    what : str, default "difference"
+        what the interval is of, e.g. "English STS-b after iteration 1 minus before"
+
+    Returns
+    -------
+    Verdict
+    """
     if direction not in (">", "<"): raise ValueError(f"direction={direction!r}: expected '>' or '<'")
     low, high = (None, None) if difference is None else difference
     rule = f"{what} {direction} {margin:g}, whole interval"
@@ -56,7 +82,17 @@ def not_run(rule: str="") -> Verdict:
 def settle_all(
     verdicts: Iterable[Verdict], # of the parts of one claim
 ) -> Verdict:
-    "holds if all parts hold; fails if one fails; not run if none was run; else inconclusive."
+    """holds if all parts hold; fails if one fails; not run if none was run; else inconclusive.
+
+    Parameters
+    ----------
+    verdicts : Iterable[Verdict]
+        of the parts of one claim
+
+    Returns
+    -------
+    Verdict
+    """
     parts = list(verdicts)
     if not parts:
         raise ValueError("settle_all takes the verdicts of a claim's parts; got none "
@@ -71,7 +107,21 @@ def settle_most(
     verdicts: Iterable[Verdict], # of the parts
     rule: str, # of each part, in words
 ) -> Verdict:
-    "holds if so many parts hold; fails if so many no longer can; else inconclusive."
+    """holds if so many parts hold; fails if so many no longer can; else inconclusive.
+
+    Parameters
+    ----------
+    least : int
+        how many parts must hold
+    verdicts : Iterable[Verdict]
+        of the parts
+    rule : str
+        of each part, in words
+
+    Returns
+    -------
+    Verdict
+    """
     parts = list(verdicts)
     if not 1 <= least <= len(parts):
         raise ValueError(f"at least {least} of {len(parts)} parts: expected 1 to {len(parts)}")
@@ -83,7 +133,26 @@ def settle_most(
 # %% ../../nbs/api/1_results/03_verdicts.ipynb #64eae842
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    "A number with its interval, over seeds or items, that can be compared with a line."
+    """A number with its interval, over seeds or items, that can be compared with a line.
+
+    Parameters
+    ----------
+    value : float
+    low : float|None, default None
+        bounds of the interval; None where there is none
+    high : float|None, default None
+    n_seeds : int, default 1
+    what : str, default "difference"
+        what it is of, in the words of a rule
+    each : tuple[float, ...], default ()
+        one value per seed, where there are several
+    row : str, default ""
+        of a lead: whose it is
+    over : str, default ""
+        and over whom
+    name : str, default ""
+        of what is scored
+    """
     value: float
     low: float|None=None # bounds of the interval; None where there is none
     high: float|None=None
@@ -108,7 +177,21 @@ def over_seeds(
     what: str="difference", # in the words of a rule
     level: float=0.95,
 ) -> Estimate: # the mean and its interval
-    "What was measured once per seed, as an estimate."
+    """What was measured once per seed, as an estimate.
+
+    Parameters
+    ----------
+    values : Sequence[float]
+        one per seed
+    what : str, default "difference"
+        in the words of a rule
+    level : float, default 0.95
+
+    Returns
+    -------
+    Estimate
+        the mean and its interval
+    """
     values = np.asarray(values, dtype=np.float64)
     bounds, each = interval(values, level), tuple(map(float, values))
     return Estimate(float(np.mean(values)), *bounds, n_seeds=len(values), what=what, each=each)
@@ -116,7 +199,15 @@ def over_seeds(
 # %% ../../nbs/api/1_results/03_verdicts.ipynb #b6c16116
 @dataclass(frozen=True)
 class Comparison:
-    "An estimate and the line on one side of which a claim says it is."
+    """An estimate and the line on one side of which a claim says it is.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    direction : str
+        ">" or "<"
+    margin : float
+    """
     estimate: Estimate
     direction: str # ">" or "<"
     margin: float
@@ -146,7 +237,23 @@ def write(self: Estimate,
     table: str, row: str, column: str,
     per_seed: bool=False, # by add_seeds: each seed's value is rounded, and kept in run.json
 ) -> float: # as it is written
-    "Add an estimate to the numbers of a run."
+    """Add an estimate to the numbers of a run.
+
+    Parameters
+    ----------
+    run : Any
+        results.Run
+    table : str
+    row : str
+    column : str
+    per_seed : bool, default False
+        by add_seeds: each seed's value is rounded, and kept in run.json
+
+    Returns
+    -------
+    float
+        as it is written
+    """
     if per_seed: return run.add_seeds(table, row, column, self.each or [self.value])
     return run.add(table, row, column, *self, n_seeds=self.n_seeds)
 
@@ -155,7 +262,24 @@ def settle_part(
     name: str, # of the claim, for the error
     part: Any, # a verdict, or an estimate compared with a line
 ) -> Verdict:
-    "The verdict of one part of a claim; TypeError for anything else."
+    """The verdict of one part of a claim.
+
+    Parameters
+    ----------
+    name : str
+        of the claim, for the error
+    part : Any
+        a verdict, or an estimate compared with a line
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
     if isinstance(part, Verdict): return part
     if isinstance(part, Comparison): return part.settled()
     raise TypeError(f"claim {name}: a verdict comes from settle, settle_all or not_run, "
@@ -167,7 +291,24 @@ def also_on(
     by_claim: Mapping[str, Verdict|Comparison|Iterable[Verdict|Comparison]], # parts, as for `Run.claim`
     table: str, # where the intervals are written down, in rows "base: claim"
 ) -> dict[str, str]: # verdict of each claim; at demo that it is a demonstration
-    "What rules say on another base: intervals into the numbers, verdicts into the notes of run.json alone."
+    """What rules say on another base: intervals into the numbers, verdicts into the notes of run.json alone.
+
+    Parameters
+    ----------
+    run : Any
+        results.Run
+    base : str
+        the other base
+    by_claim : Mapping[str, ...
+        parts, as for `Run.claim`
+    table : str
+        where the intervals are written down, in rows "base: claim"
+
+    Returns
+    -------
+    dict[str, str]
+        verdict of each claim; at demo that it is a demonstration
+    """
     said = {}   # claim -> its verdict, as JSON has it
     for name, parts in by_claim.items():
         parts = [parts] if isinstance(parts, (Verdict, Comparison)) else list(parts)

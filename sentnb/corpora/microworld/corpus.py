@@ -18,7 +18,15 @@ from .scenes import SPLITS, Scene, World
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #a95a051d
 class Microworld:
-    "The corpus. `seed` determines the samples, but not the split of a scene."
+    """The corpus. `seed` determines the samples, but not the split of a scene.
+
+    Parameters
+    ----------
+    seed : int, default 0
+        seed of all samples
+    folder : str|Path|None, default None
+        folder of the lexicon; None: data/microworld
+    """
     def __init__(self,
         seed: int=0, # seed of all samples
         folder: str|Path|None=None, # folder of the lexicon; None: data/microworld
@@ -65,7 +73,21 @@ def sentences(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[str]:
-    "Sentences of `n` different scenes."
+    """Sentences of `n` different scenes.
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[str]
+    """
     grammar, rng = self._grammar(language), self._rng(split, n, "sentences", language)
     return [self._make_sentence(grammar, scene, rng) for scene, _ in zip(self._scenes(rng, split), range(n))]
 
@@ -75,7 +97,22 @@ def parallel_many(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[dict[str, str]]: # language -> sentence
-    "`n` different scenes in all `languages`, with independent choices of words and order."
+    """`n` different scenes in all `languages`, with independent choices of words and order.
+
+    Parameters
+    ----------
+    languages : tuple[str, ...], default LANGUAGES
+        at least one
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[dict[str, str]]
+        language -> sentence
+    """
     grammars = {language: self._grammar(language) for language in languages}
     scenes = self._scenes(self._rng(split, n, "parallel", *languages), split)
     rng = self._rng(split, n, "parallel words", *languages)
@@ -89,7 +126,24 @@ def parallel(self: Microworld,
     split: str="train", # one of SPLITS
     n: int=1_000, # rows
 ) -> list[tuple[str, str]]: # source sentence, target sentence
-    "Translation pairs of `n` different scenes."
+    """Translation pairs of `n` different scenes.
+
+    Parameters
+    ----------
+    source : str, default "en"
+        one of LANGUAGES
+    target : str, default "de"
+        another language
+    split : str, default "train"
+        one of SPLITS
+    n : int, default 1_000
+        rows
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        source sentence, target sentence
+    """
     return [(row[source], row[target]) for row in self.parallel_many((source, target), n, split)]
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #1a6fe997
@@ -101,7 +155,24 @@ def nli(self: Microworld,
     hypothesis: str|None=None, # language of both hypotheses; None: that of the premise
 ) -> list[tuple[str, str, str]]: # premise, entailed hypothesis, contradicted hypothesis
     """Premises of `n` different scenes with two hypotheses. The entailed one says less, in other words; the
-    contradicted one changes one slot."""
+    contradicted one changes one slot.
+
+    Parameters
+    ----------
+    language : str, default "en"
+        one of LANGUAGES
+    split : str, default "train"
+        one of SPLITS
+    n : int, default 1_000
+        rows
+    hypothesis : str|None, default None
+        language of both hypotheses; None: that of the premise
+
+    Returns
+    -------
+    list[tuple[str, str, str]]
+        premise, entailed hypothesis, contradicted hypothesis
+    """
     grammar, rng, rows = self._grammar(language), self._rng(split, n, "nli", language), []
     hypothesis_grammar = self._grammar(hypothesis or language)
     for scene in self._scenes(rng, split):
@@ -155,7 +226,22 @@ def sts(self: Microworld,
     split: str="test", # one of SPLITS
     n: int=1_000, # rows
 ) -> list[tuple[str, str, float]]: # sentence, sentence, gold in [0, 5]
-    "Pairs with gold scores uniform over the scale; row i is the same pair of scenes in all languages."
+    """Pairs with gold scores uniform over the scale; row i is the same pair of scenes in all languages.
+
+    Parameters
+    ----------
+    language : str, default "en"
+        one of LANGUAGES
+    split : str, default "test"
+        one of SPLITS
+    n : int, default 1_000
+        rows
+
+    Returns
+    -------
+    list[tuple[str, str, float]]
+        sentence, sentence, gold in [0, 5]
+    """
     grammar, rng = self._grammar(language), self._rng(split, n, "sts words", language)
     return [self._make_pair(grammar, rng, pair) for pair in self._pairs(split, n)]
 
@@ -195,7 +281,23 @@ def documents(self: Microworld,
     split: str="train", # one of SPLITS
 ) -> list[str]:
     """Short texts with a topic: two agents at one place. An agent that was mentioned before has the definite
-    article ("the dog")."""
+    article ("the dog").
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    n : int, default 100
+        documents
+    sentences : tuple[int, int], default (4, 8)
+        smallest and largest number of sentences
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[str]
+    """
     grammar, rng = self._grammar(language), self._rng(split, n, "documents", language)
     separator = "" if language == "zh" else " "
     return [separator.join(self._document(grammar, rng, split, rng.randint(*sentences))) for _ in range(n)]
@@ -207,8 +309,23 @@ def probe(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, dict[str, str]]]: # sentence, label name -> label
-    """Sentences with a place, and their labels: agent, number, verb (its group), place (indoors or outdoors),
-    time (its group or none)."""
+    """Sentences with a place, and their labels: agent, number, verb (its group), place (indoors or
+    outdoors), time (its group or none).
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[tuple[str, dict[str, str]]]
+        sentence, label name -> label
+    """
     grammar, rng, world = self._grammar(language), self._rng(split, n, "probe", language), self.world
     def labels(scene):
         return dict(agent=world.ancestors[scene.agent][-1], number="one" if scene.number == "one" else "some",
@@ -223,7 +340,20 @@ def trees(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, str]]: # sentence, its tree
-    "English sentences of `n` different scenes with their linearised dependency trees, see `Grammar.tree`."
+    """English sentences of `n` different scenes with their linearised dependency trees, see `Grammar.tree`.
+
+    Parameters
+    ----------
+    n : int, default 1_000
+        rows
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        sentence, its tree
+    """
     grammar, rng, rows = self.grammars["en"], self._rng(split, n, "trees"), []
     for scene, _ in zip(self._scenes(rng, split), range(n)):
         style, order = _draw_form(rng)

@@ -17,13 +17,35 @@ from .corpus import Microworld
 from .scenes import Scene
 
 class Images(NamedTuple):
-    "Images of one size with their classes; also spectrograms of sounds."
+    """Images of one size with their classes; also spectrograms of sounds.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [n, size, size, 3]; spectrograms float32 [n, bands, frames, 1]
+    labels : np.ndarray
+        int64 [n], index into `names`
+    names : tuple[str, ...]
+        names of the classes
+    """
     pixels: np.ndarray # uint8 [n, size, size, 3]; spectrograms float32 [n, bands, frames, 1]
     labels: np.ndarray # int64 [n], index into `names`
     names: tuple[str, ...] # names of the classes
 
 class Sounds(NamedTuple):
-    "Sounds of one length with their classes."
+    """Sounds of one length with their classes.
+
+    Parameters
+    ----------
+    waves : np.ndarray
+        float32 [n, samples], mostly within -1 to 1
+    rate : int
+        samples per second
+    labels : np.ndarray
+        int64 [n], index into `names`
+    names : tuple[str, ...]
+        names of the classes
+    """
     waves: np.ndarray # float32 [n, samples], mostly within -1 to 1
     rate: int # samples per second
     labels: np.ndarray # int64 [n], index into `names`
@@ -48,7 +70,21 @@ def draw_scene(
     rng: random.Random, # determines the positions of the shapes
     size: int=32, # pixels
 ) -> np.ndarray: # uint8 [size, size, 3]
-    "A scene as coloured shapes."
+    """A scene as coloured shapes.
+
+    Parameters
+    ----------
+    scene : Scene
+    rng : random.Random
+        determines the positions of the shapes
+    size : int, default 32
+        pixels
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [size, size, 3]
+    """
     background = [235]*3
     if scene.place:
         _, colour = _get_shape(f"place {scene.place}")
@@ -86,7 +122,25 @@ def pictures(self: Microworld,
     size: int=32, # pixels
     split: str="train", # one of SPLITS
 ) -> Images: # the classes alternate
-    "Images of scenes with some agents, independent of all sentences; classes of equal size, give or take one."
+    """Images of scenes with some agents, independent of all sentences; classes of equal size, give or take
+    one.
+
+    Parameters
+    ----------
+    n : int, default 240
+        images
+    classes : int, default 12
+        agents
+    size : int, default 32
+        pixels
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    Images
+        the classes alternate
+    """
     if size < 8: raise ValueError(f"size={size}: expected at least 8 pixels")
     def render(scene, rng): return draw_scene(scene, rng, size)
     pixels, labels, names = self._render_by_agent("pictures", n, classes, split, render)
@@ -113,7 +167,22 @@ def play_scene(
     seconds: float=1.,
     rate: int=8_000, # samples per second
 ) -> np.ndarray: # float32 [samples], within -1 to 1
-    "A scene as tones."
+    """A scene as tones.
+
+    Parameters
+    ----------
+    scene : Scene
+    rng : random.Random
+        determines start, volume and detuning of each tone
+    seconds : float, default 1.
+    rate : int, default 8_000
+        samples per second
+
+    Returns
+    -------
+    np.ndarray
+        float32 [samples], within -1 to 1
+    """
     samples = round(seconds*rate)
     out, length = np.zeros(samples), samples*3//10
     tones = [(scene.agent, .6, start) for start in ([.02, .3] if scene.number == "some" else [.05])]
@@ -138,7 +207,26 @@ def sounds(self: Microworld,
     rate: int=8_000, # samples per second
     split: str="train", # one of SPLITS
 ) -> Sounds: # the classes alternate
-    "Sounds of scenes with some agents, independent of all sentences; classes of equal size, give or take one."
+    """Sounds of scenes with some agents, independent of all sentences; classes of equal size, give or take
+    one.
+
+    Parameters
+    ----------
+    n : int, default 240
+        sounds
+    classes : int, default 12
+        agents
+    seconds : float, default 1.
+    rate : int, default 8_000
+        samples per second
+    split : str, default "train"
+        one of SPLITS
+
+    Returns
+    -------
+    Sounds
+        the classes alternate
+    """
     if not (seconds > 0 and rate >= 2_000):
         raise ValueError(f"seconds={seconds}, rate={rate}: expected more than 0, and at least 2,000 a second")
     def render(scene, rng): return play_scene(scene, rng, seconds, rate)
