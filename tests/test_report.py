@@ -1,11 +1,11 @@
 """The report: which run shows what, states, LaTeX, and the pages of runs whose every number is known."""
-import html.parser
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from sentnb import results
 from sentnb.core import fingerprint
-from sentnb.results import latex, html, parts, report, substitutes
+from sentnb.results import html, latex, report, substitutes, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [tuple(row) for row in results.catalogue()[["paper", "id"]].to_numpy()]
@@ -119,28 +119,28 @@ def test_a_minus_sign_is_one_on_both_sides(tmp_path):
     assert "$0.104$" in text and "$0.049$" in text and not re.search(r"& -\d", text)
 
 
-# Verdicts taken apart
+# Verdicts as data
 
-COMMITTED = [row | dict(notebook=path.parent.parent.name)
-             for path in sorted((ROOT/"figures").glob("*/small/claims.csv"))
-             for row in results.load_run(path.parent).claims.to_dict("records")]
+COMMITTED = [(path.parent, name) for path in sorted((ROOT/"figures").glob("*/small*/claims.json"))
+             for name in json.loads(path.read_text(encoding="utf-8"))["claims"]]
 
 
-@pytest.mark.parametrize("row", COMMITTED, ids=lambda row: f"{row['notebook']}-{row['claim']}")
-def test_every_part_stands_beside_its_evidence(row):
-    found, besides = parts.parts_of(results.Verdict(row["verdict"], row["rule"], row["evidence"]))
-    if row["rule"].startswith("all of: "):
-        assert "all of: " + "; ".join(part.rule for part in found) == row["rule"]
-        paired = "; ".join(f"{part.evidence}: {part.verdict}" for part in found)
-        assert paired + f". {besides}"*bool(besides) == row["evidence"], "nothing is lost or moved"
-    decides = parts.deciding(found, row["verdict"])
-    if row["verdict"] == "not run":
-        assert decides is None and row["rule"], "a reason, and nothing that would decide"
+@pytest.mark.parametrize("folder, claim", COMMITTED,
+                         ids=lambda x: x if isinstance(x, str) else f"{x.parent.name}-{x.name}")
+def test_claims_csv_is_rendered_from_the_stored_parts(folder, claim):
+    record = results.load_run(folder)
+    verdict = record.verdicts[claim]
+    line = record.claims.set_index("claim").loc[claim]
+    evidence = ". ".join(filter(None, (verdict.evidence, verdict.comment)))
+    assert (verdict.verdict, verdict.rule, evidence) == (line["verdict"], line["rule"], line["evidence"])
+    decides = verdicts.deciding_part(verdict)
+    if verdict.verdict == "not run":
+        assert decides is None and verdict.rule, "a reason, and nothing that would decide"
         return
-    assert decides.verdict == row["verdict"] and parts.interval_svg(decides).count("<circle")
-    sides = {(low > part.threshold, high < part.threshold) for part in found if len(part.intervals) == 1
-             for low, high in part.intervals if part.verdict == "inconclusive at this scale" and low < high}
-    assert sides <= {(False, False)}, "the threshold is inside"
+    assert decides.verdict == verdict.verdict and html.interval_svg(decides).count("<circle")
+    for part in verdict.parts:
+        if isinstance(part, results.Part) and part.test == "interval" and part.low is not None:
+            assert part.verdict == results.settle((part.low, part.high), part.direction, part.margin).verdict
 
 
 def test_what_stands_for_a_model_is_read_from_the_run():
@@ -156,7 +156,7 @@ def test_what_stands_for_a_model_is_read_from_the_run():
 
 # The pages
 
-class Page(html.parser.HTMLParser):
+class Page(HTMLParser):
     "Checks that tags are balanced; collects text, pictures, links, and tables that stand in no box."
     def __init__(self, text):
         super().__init__()
@@ -223,16 +223,16 @@ def figures(tmp_path_factory) -> Path:
     fake(figures, "05_leapfrog", "small",
          [(*table5, "en", 61.25, 60.125, 62.5, 3), (*table5, "de", 44.444),
           ("gains", "<script>alert(1)</script>", "a|b", 7.5)],
-         [("pixel-10", results.settle((1, 2), what="a gain")),
-          ("nonling-11", results.settle((1, 2), what="images"))], ["figure3", "curve"],
+         [("pixel-10", results.settle((1, 2), quantity="a gain")),
+          ("nonling-11", results.settle((1, 2), quantity="images"))], ["figure3", "curve"],
          dict(start="pixel-small-mae"))
-    both = [results.settle((1, 2), what="this"), results.settle((-2, -1), what="that")]
+    both = [results.settle((1, 2), quantity="this"), results.settle((-2, -1), quantity="that")]
     fake(figures, "02_vanilla_geometry", "small", [("pixel_table2", "BERT", "en", 0.603)],
          [("pixel-3", results.settle_all(both))], [], dict(BERT="text-small-mlm"))
     fake(figures, "05_leapfrog", "paper", [(*table5, "en", 79.125)],
-         [("pixel-10", results.settle((-2, -1), what="a gain"))])
+         [("pixel-10", results.settle((-2, -1), quantity="a gain"))])
     fake(figures, "01_robustness", "small", [], [], ["typo"], catalogue={"pixel Figure 1": "typo"})
-    fake(figures, "10_audiocse", "small", [], [("nonling-11", results.settle((-1, 2), what="audio"))])
+    fake(figures, "10_audiocse", "small", [], [("nonling-11", results.settle((-1, 2), quantity="audio"))])
     fake(figures, "99_other", "small", [("own", "r", "c", 3.0)], [], ["figure2"])
     fake(figures, "05_leapfrog", "demo", [(*table5, "fr", 12.3456)], [("pixel-11", results.settle((1, 2)))],
          ["figure3"])

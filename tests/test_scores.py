@@ -30,10 +30,10 @@ def scores_of(seeds=SEEDS, tests: int=1, **options) -> results.Scores:
 def test_scores_over_seeds_are_students():
     scores = scores_of()
     each = [[correlation(*items(row, seed), GOLD) for seed in SEEDS] for row in ("better", "plain")]
-    row, lead = scores.of("better"), scores.lead("better", "plain")
+    row, lead = scores.estimate("better"), scores.lead("better", "plain")
     assert row.bounds == interval(each[0]) and row.value == np.mean(each[0]) and row.n_seeds == 3
     assert lead.bounds == paired_difference(*each) and lead.value == np.mean(np.subtract(*each))
-    assert lead.each == tuple(np.subtract(*each))
+    assert lead.by_seed == tuple(np.subtract(*each))
 
 
 @pytest.mark.parametrize("tests", [1, 3])
@@ -45,24 +45,24 @@ def test_scores_of_one_seed_are_paired_over_items(tests):
     lead = scores.lead("better", "plain")
     assert lead.bounds == results.bootstrap(difference, *better, *plain, *gold, n=40, seed=4)
     assert lead.n_seeds == 1
-    assert scores.of("plain").bounds == results.bootstrap(correlation, *plain, *gold, n=40, seed=4)
+    assert scores.estimate("plain").bounds == results.bootstrap(correlation, *plain, *gold, n=40, seed=4)
 
 
 def test_what_no_seed_has_touched_has_no_interval_over_seeds():
     scores = scores_of()
     assert scores.fixed("base") and not scores.fixed("plain") and not scores_of([0]).fixed("base")
-    base = scores.of("base")
-    assert base.n_seeds == 1 and base.bounds == scores_of([0]).of("base").bounds != (base.value, base.value)
+    base = scores.estimate("base")
+    assert base.n_seeds == 1 and base.bounds == scores_of([0]).estimate("base").bounds != (base.value, base.value)
     assert scores.lead("better", "base").n_seeds == 3, "the other row has seeds"
 
 
 def test_a_lead_over_several_is_over_their_mean():
     scores = scores_of()
-    values = [np.subtract(scores.each("better"), np.mean([scores.each("base"), scores.each("plain")], 0))]
+    values = [np.subtract(scores.by_seed("better"), np.mean([scores.by_seed("base"), scores.by_seed("plain")], 0))]
     lead = scores.lead("better", ["base", "plain"], "both")
-    assert np.allclose(lead.each, values) and lead.what == "better less both"
+    assert np.allclose(lead.by_seed, values) and lead.quantity == "better less both"
     named = scores_of(name="English", label=str.upper)
-    assert named.lead("better", ["base", "plain"]).what == "English: BETTER less BASE and PLAIN"
+    assert named.lead("better", ["base", "plain"]).quantity == "English: BETTER less BASE and PLAIN"
 
 
 def test_means_are_compared_item_by_item():
@@ -74,21 +74,21 @@ def test_means_are_compared_item_by_item():
 def test_rows_are_written_with_their_intervals(tmp_path):
     run, scores = Run("03_alignment", "small", {}, folder=tmp_path), scores_of()
     for row in scores.rows: scores.write(run, "t", row, "kept")
-    scores.write(run, "t", "another name", "x", of="plain", per_seed=False)
+    scores.write(run, "t", "another name", "x", scores_row="plain", per_seed=False)
     scores.write(run, "t", "base", "x", interval=False)
     results.Scores({("number", 0): 2.0}).write(run, "t", "number", "x")
-    points, lead = run.points("t"), scores.of("plain")
+    points, lead = run.points("t"), scores.estimate("plain")
     assert points["another name", "x"] == pytest.approx([*lead], rel=1e-5)
     assert points["plain", "kept"] == pytest.approx([*lead], rel=1e-4)
     assert points["base", "x"][1:] == (None, None) == points["number", "x"][1:]
-    assert points["base", "kept"] == pytest.approx([*scores.of("base")], rel=1e-5)
+    assert points["base", "kept"] == pytest.approx([*scores.estimate("base")], rel=1e-5)
     assert run.numbers["n_seeds"].tolist() == [1, 3, 3, 3, 1, 1]
 
 
 def test_draws_are_of_the_stream_that_is_named():
     options = dict(draws=dict(stream="row"), lead_draws=dict(stream="lead", mixed=True))
     scores, plain = scores_of([0], **options), items("plain", 0)
-    assert scores.of("plain").bounds == results.bootstrap(correlation, *plain, GOLD, n=40, stream="row")
+    assert scores.estimate("plain").bounds == results.bootstrap(correlation, *plain, GOLD, n=40, stream="row")
     def lead(x, y, g): return correlation(x, g) - correlation(y, g)
     drawn = results.bootstrap(lead, *items("better", 0), *plain, GOLD, n=40, stream="lead", mixed=True)
     assert scores.lead("better", "plain").bounds == drawn
@@ -97,7 +97,7 @@ def test_draws_are_of_the_stream_that_is_named():
 def test_scores_refuse_what_they_cannot_compare():
     scores = results.Scores({("a", 0): 1.0, ("b", 1): 2.0})
     with pytest.raises(ValueError, match="no seed in common"): scores.lead("a", "b")
-    with pytest.raises(ValueError, match="no scores of 'c'; there are 'a', 'b'"): scores.of("c")
+    with pytest.raises(ValueError, match="no scores of 'c'; there are 'a', 'b'"): scores.estimate("c")
     with pytest.raises(ValueError, match="has numbers; expected arrays"):
         results.Scores({("a", 0): (1.0, 2.0)})
     assert not results.Scores({("a", 0): math.nan}).defined("a")
@@ -116,7 +116,7 @@ def test_a_claim_writes_and_settles_its_parts(tmp_path):
     rule = run.claims.iloc[0]["rule"]
     assert rule == "all of: English: better less base > 0, whole interval; " \
                    "English: better less plain > 0, whole interval; another"
-    one = scores.lead("plain", "better").called("plain less better")
+    one = scores.lead("plain", "better").with_quantity("plain less better")
     assert run.claim("pixel-5", one < -1, table="gains") in results.VERDICTS
     assert run.claims.iloc[1]["rule"] == "plain less better < -1, whole interval"
     assert ("pixel-5", "plain less better") in run.points("gains")

@@ -25,9 +25,9 @@ def test_leads_are_of_one_seed():
     assert of.by_seed("b", "SimCSE").tolist() == [15, 16, 17]   # dev is no part of the mean
     assert of.by_seed("b", "ours", ["one"]).tolist() == [11, 13, 15]
     lead = of.lead("b", "ours")
-    assert lead.value == 2 and lead.each == (1, 2, 3) and lead.what == "b: ours less SimCSE"
-    assert of.lead("b", "ours", test="two").what == "b: ours less SimCSE, two"
-    assert of.lead("b", "SimCSE", "ours", ["one", "two"], "both").what == "b: SimCSE less ours, both"
+    assert lead.value == 2 and lead.by_seed == (1, 2, 3) and lead.quantity == "b: ours less SimCSE"
+    assert of.lead("b", "ours", test="two").quantity == "b: ours less SimCSE, two"
+    assert of.lead("b", "SimCSE", "ours", ["one", "two"], "both").quantity == "b: SimCSE less ours, both"
 
 
 @pytest.mark.parametrize("gains, verdict", [

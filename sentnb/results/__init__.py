@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['PAPERS', 'Claim', 'catalogue', 'claim', 'claims', 'hyperparameters', 'published', 'published_points',
            'published_value', 'row_key', 'tables', 'Interval', 'bootstrap', 'interval', 'paired_difference',
-           'percentiles', 'redraw_counts', 'redraws', 'wilson', 'VERDICTS', 'Comparison', 'Estimate', 'Verdict',
-           'also_on', 'not_run', 'over_seeds', 'settle', 'settle_all', 'settle_most', 'Scores', 'PACKAGES',
-           'code_state', 'hardware', 'peak_memory', 'versions', 'CLAIMS', 'DEMONSTRATION', 'NUMBERS', 'Record', 'Run',
-           'load_run', 'run_folder', 'compare', 'side_by_side', 'to_html', 'to_markdown', 'difference']
+           'percentiles', 'redraw_counts', 'redraws', 'wilson', 'VERDICTS', 'Estimate', 'Part', 'Verdict', 'not_run',
+           'over_seeds', 'settle', 'settle_all', 'settle_most', 'settle_p_value', 'verdicts_on_other_base', 'Scores',
+           'PACKAGES', 'code_state', 'hardware', 'peak_memory', 'versions', 'CLAIMS', 'DEMONSTRATION', 'NUMBERS',
+           'Record', 'Run', 'load_run', 'run_folder', 'compare', 'side_by_side', 'to_html', 'to_markdown', 'difference']
 
 # %% ../../nbs/api/1_results/00_results.ipynb #003329e1
 from sentnb.results.papers import (
@@ -16,9 +16,9 @@ from sentnb.results.papers import (
     row_key, tables)
 from .intervals import (
     Interval, bootstrap, interval, paired_difference, percentiles, redraw_counts, redraws, wilson)
-from sentnb.results.verdicts import (
-    DEMONSTRATION, VERDICTS, Comparison, Estimate, Verdict, also_on, not_run, over_seeds, settle, settle_all,
-    settle_most)
+from .verdicts import (
+    DEMONSTRATION, VERDICTS, Estimate, Part, Verdict, not_run, over_seeds, settle, settle_all, settle_most,
+    settle_p_value, verdicts_on_other_base)
 from .scores import Scores
 from .machine import PACKAGES, code_state, hardware, peak_memory, versions
 from .folder import run_folder
@@ -29,7 +29,7 @@ from .difference import difference
 _all_ = [
     "PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "published_points",
     "published_value",    "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference", "percentiles",
-    "redraw_counts", "redraws", "wilson", "VERDICTS", "Comparison", "Estimate", "Verdict", "also_on",
-    "not_run", "over_seeds", "settle", "settle_all", "settle_most", "Scores", "PACKAGES", "code_state",
+    "redraw_counts", "redraws", "wilson", "VERDICTS", "Estimate", "Part", "Verdict", "not_run",
+    "over_seeds", "settle", "settle_all", "settle_most", "settle_p_value", "verdicts_on_other_base", "Scores", "PACKAGES", "code_state",
     "hardware", "peak_memory", "versions", "CLAIMS", "DEMONSTRATION", "NUMBERS", "Record", "Run", "load_run",
     "run_folder", "compare", "side_by_side", "to_html", "to_markdown", "difference"]

@@ -8,7 +8,7 @@ __all__ = ['NUMBERS', 'CLAIMS', 'QUOTES', 'frame_of', 'Run', 'Record', 'load_run
 # %% ../../nbs/api/1_results/07_run.ipynb #c975811d
 import contextlib, csv, hashlib, io, json, math, re, time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 import numpy as np
@@ -20,7 +20,7 @@ from .intervals import interval
 from .machine import code_state, hardware, peak_memory, versions
 from .papers import Claim, claim, published_value
 from .verdicts import (
-    DEMONSTRATION, Comparison, Estimate, Verdict, settle_all, settle_part)
+    DEMONSTRATION, NOT_RUN, Estimate, Part, Verdict, as_verdict, verdict_from_json, verdict_to_json)
 
 # %% ../../nbs/api/1_results/07_run.ipynb #7db0d3b8
 NUMBERS = ("table", "row", "column", "value", "low", "high", "n_seeds")
@@ -44,30 +44,34 @@ def _csv(columns: Sequence[str], rows: Iterable[Mapping], digits: int=6) -> str:
     writer.writerows([cell(row[name]) for name in columns] for row in rows)
     return text.getvalue()
 
+def _recorded(verdict: Verdict, profile: str) -> str:
+    "The verdict as a profile records it: what a demo settles is a demonstration and never a result."
+    is_result = profile != "demo" or verdict.verdict == NOT_RUN
+    return verdict.verdict if is_result else DEMONSTRATION
+
+def _claim_row(name: str, verdict: Verdict, profile: str) -> dict[str, str]:
+    "A line of claims.csv."
+    recorded = _recorded(verdict, profile)
+    sentences = [verdict.evidence, verdict.comment]
+    if recorded == DEMONSTRATION:
+        sentences.insert(0, f"on the microworld the rule gives '{verdict.verdict}'")
+    evidence = ". ".join(filter(None, sentences))
+    return dict(zip(CLAIMS, (name, recorded, verdict.rule, evidence, profile)))
+
 def frame_of(
     columns: Sequence[str], # NUMBERS or CLAIMS
     rows: Iterable[Mapping],
 ) -> pd.DataFrame:
-    """Numbers or claims as a table, with the types that they have in a file.
-
-    Parameters
-    ----------
-    columns : Sequence[str]
-        NUMBERS or CLAIMS
-    rows : Iterable[Mapping]
-
-    Returns
-    -------
-    pd.DataFrame
-    """
+    "Numbers or claims as a table, with the types that they have in a file."
     frame = pd.DataFrame([[row[c] for c in columns] for row in rows], columns=list(columns), dtype=object)
     for name in ("value", "low", "high"):
         if name in frame: frame[name] = frame[name].astype(float)
     return frame.astype({"n_seeds": int}) if "n_seeds" in frame else frame
 
 # %% ../../nbs/api/1_results/07_run.ipynb #cb810c89
-# of the moment are the rest: the commit, versions, the machine, times
-_LASTING = ("notebook", "profile", "seed", "settings", "data", "fonts", "notes", "per_seed", "sha256")
+# What decides whether two runs are the same. The commit, versions, machine and times may differ.
+_LASTING = ("notebook", "profile", "seed", "settings", "substitutes_for", "data", "fonts", "notes", "per_seed",
+            "sha256", "figures")
 
 def _still(path: Path, record: Mapping) -> Mapping|None: # the record that stands
     "What run.json says, where it says the same of the evidence and is of no worse a commit; else None."
@@ -75,39 +79,28 @@ def _still(path: Path, record: Mapping) -> Mapping|None: # the record that stand
     except (OSError, ValueError): return None
     now = json.loads(json.dumps(record))
     if any(there.get(name) != now[name] for name in _LASTING): return None
-    if there.get("figures", now.get("figures")) != now.get("figures"): return None # older records have none
     return None if there["code"]["dirty"] and not now["code"]["dirty"] else there
 
 # %% ../../nbs/api/1_results/07_run.ipynb #106a5de7
 class Run:
-    """The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`.
-
-    Parameters
-    ----------
-    notebook : str
-        "05_leapfrog"
-    profile : str
-        one of core.PROFILES
-    settings : Mapping[str, Any]
-        what the profile set, JSON values
-    seed : int, default 0
-    folder : str|Path|None, default None
-        None: as `run_folder` says
-    """
+    "The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`."
     def __init__(self,
         notebook: str, # "05_leapfrog"
         profile: str, # one of core.PROFILES
         settings: Mapping[str, Any], # what the profile set, JSON values
         seed: int=0,
         folder: str|Path|None=None, # None: as `run_folder` says
+        substitutes_for: Mapping[str, str]|None=None, # model of the papers -> the model that this run measures
     ):
         pick(profile, demo=0, small=0, paper=0)
         json.dumps(dict(settings))
         self.notebook, self.profile, self.settings, self.seed = notebook, profile, dict(settings), seed
+        self.substitutes_for = dict(substitutes_for or {})
         self.folder = Path(folder or run_folder(notebook, profile, settings, seed))
         notify_driver(run=notebook, folder=str(self.folder.resolve()))
         self._numbers: dict[tuple, dict] = {}
-        self._claims: dict[str, dict] = {}
+        self._claims: dict[str, Verdict] = {}
+        self._other_bases: dict[str, dict[str, Verdict]] = {} # base -> claim -> verdict
         self._quotes: dict[str, dict] = {}
         self._record: dict[str, Any] = dict(data={}, fonts={}, notes={}, per_seed=[])
         self._versions, self._code = versions(), code_state()  # the code as it was when the run began
@@ -122,7 +115,10 @@ class Run:
     @property
     def claims(self) -> pd.DataFrame:
         "The claims so far."
-        return frame_of(CLAIMS, self._claims.values())
+        return frame_of(CLAIMS, self._claim_rows())
+
+    def _claim_rows(self) -> list[dict]:
+        return [_claim_row(name, verdict, self.profile) for name, verdict in self._claims.items()]
 
 # %% ../../nbs/api/1_results/07_run.ipynb #985090af
 @patch
@@ -135,31 +131,7 @@ def add(self: Run,
     high: float|None=None,
     n_seeds: int=1,
 ) -> float: # as it is written
-    """Add one number.
-
-    Parameters
-    ----------
-    table : str
-        "pixel_table5", or a name of the experiment's own
-    row : str
-        see `row_key`
-    column : str
-    value : float
-    low : float|None, default None
-        bounds of its interval: both or neither
-    high : float|None, default None
-    n_seeds : int, default 1
-
-    Returns
-    -------
-    float
-        as it is written
-
-    Raises
-    ------
-    ValueError
-        If it is not finite, was added before, or its bounds make no interval.
-    """
+    "Add one number. ValueError if it is not finite, was added before, or its bounds make no interval."
     key, name = (str(table), str(row), str(column)), f"{table}: {row}, {column}"
     if any(text.splitlines() != [text] for text in key):
         raise ValueError(f"table, row and column are one line of text each; got {key}")
@@ -180,22 +152,7 @@ def add_seeds(self: Run,
     values: Sequence[float], # one per seed
     level: float=0.95,
 ) -> float: # their mean
-    """Add the mean over seeds with its t interval; the values themselves go to run.json.
-
-    Parameters
-    ----------
-    table : str
-    row : str
-    column : str
-    values : Sequence[float]
-        one per seed
-    level : float, default 0.95
-
-    Returns
-    -------
-    float
-        their mean
-    """
+    "Add the mean over seeds with its t interval; the values themselves go to run.json."
     values = [_number(value, f"{table}: {row}, {column}") for value in values]
     if not values: raise ValueError(f"{table}: {row}, {column} has no value from any seed: leave it out")
     mean = self.add(table, row, column, np.mean(values), *interval(values, level), n_seeds=len(values))
@@ -234,26 +191,7 @@ def rows(self: Run,
     row: str|Sequence[str]|None=None, # only these
     column: str|Sequence[str]|None=None, # only these
 ) -> pd.DataFrame: # row, column, value, low, high, n_seeds, in the order of writing
-    """The numbers of one table.
-
-    Parameters
-    ----------
-    table : str
-    row : str|Sequence[str]|None, default None
-        only these
-    column : str|Sequence[str]|None, default None
-        only these
-
-    Returns
-    -------
-    pd.DataFrame
-        row, column, value, low, high, n_seeds, in the order of writing
-
-    Raises
-    ------
-    ValueError
-        On a table that has none.
-    """
+    "The numbers of one table; ValueError on a table that has none."
     part = self.numbers
     if table not in set(part["table"]):
         raise ValueError(f"no numbers of a table {table!r}; there are {', '.join(part['table'].unique())}")
@@ -292,28 +230,7 @@ def table(self: Run,
     long: bool=False, # a number a line, with its interval and seeds
     across: bool=False, # the table's columns go down, its rows across
 ) -> pd.DataFrame: # text
-    """A table of the run for the reader.
-
-    Parameters
-    ----------
-    name : str
-    rows : Sequence[str]|None, default None
-        in this order; None: all, as they were written
-    columns : Sequence[str]|None, default None
-        in this order; None: all
-    digits : int, default 2
-    intervals : bool, default False
-        each cell as "1.8 [-2.4, 6.2]"
-    long : bool, default False
-        a number a line, with its interval and seeds
-    across : bool, default False
-        the table's columns go down, its rows across
-
-    Returns
-    -------
-    pd.DataFrame
-        text
-    """
+    "A table of the run for the reader."
     part = self.rows(name, rows, columns)
     def text(value): return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
     def bounds(x): return f" [{text(x['low'])}, {text(x['high'])}]" if intervals and text(x["low"]) else ""
@@ -338,18 +255,7 @@ def quote(self: Run,
     low: float|None=None, # bounds of the interval
     high: float|None=None,
 ) -> None:
-    """Save a number under the name by which the text quotes it.
-
-    Parameters
-    ----------
-    name : str
-        in kebab-case: "gain-of-A"
-    value : float|Estimate
-        NaN or None: not measured, left out
-    low : float|None, default None
-        bounds of the interval
-    high : float|None, default None
-    """
+    "Save a number under the name by which the text quotes it."
     if not _QUOTE_NAME.fullmatch(name):
         raise ValueError(f"quote {name!r}: expected words, digits and dots joined by hyphens")
     if name in self._quotes:
@@ -369,17 +275,7 @@ def quote_cells(self: Run,
     names: Mapping[str, tuple[str, str]], # name -> row, column
     factor: float=1., # -1 quotes a loss as a positive number
 ) -> None:
-    """Quote cells of a table with their intervals.
-
-    Parameters
-    ----------
-    table : str
-        of this run
-    names : Mapping[str, tuple[str, str]]
-        name -> row, column
-    factor : float, default 1.
-        -1 quotes a loss as a positive number
-    """
+    "Quote cells of a table with their intervals."
     for name, (row, column) in names.items():
         self.quote(name, *_scaled([*self.cell(table, row, column)], factor))
 
@@ -389,16 +285,7 @@ def quote_paper(self: Run,
     names: Mapping[str, tuple[str, str]], # name -> row (as by `row_key`), column
     factor: float=1.,
 ) -> None:
-    """Quote numbers that a paper printed.
-
-    Parameters
-    ----------
-    table : str
-        a published table: "pixel_table4"
-    names : Mapping[str, tuple[str, str]]
-        name -> row (as by `row_key`), column
-    factor : float, default 1.
-    """
+    "Quote numbers that a paper printed."
     for name, (row, column) in names.items():
         self.quote(name, factor*published_value(table, row, column))
 
@@ -406,18 +293,7 @@ def quote_paper(self: Run,
 def detail(self: Run,
     *keys: str|int, # "settings", "sizes", 0; or the keys of a note, after "notes"
 ) -> float: # NaN if there is no such entry, or it is no number
-    """One number of what run.json will hold: an element of a setting, of a note, of a data set.
-
-    Parameters
-    ----------
-    *keys : str|int
-        "settings", "sizes", 0; or the keys of a note, after "notes"
-
-    Returns
-    -------
-    float
-        NaN if there is no such entry, or it is no number
-    """
+    "One number of what run.json will hold: an element of a setting, of a note, of a data set."
     entry = dict(self._record, settings=self.settings)
     for key in keys:
         try: entry = entry[key]
@@ -430,21 +306,7 @@ def plotted(self: Run,
     column: str,
     **conditions: str, # values of other columns, as text
 ) -> float: # NaN if no row or several rows meet the conditions
-    """One number of the data of a figure.
-
-    Parameters
-    ----------
-    figure : str
-        the name of the figure's data: "length" for length.csv
-    column : str
-    **conditions : str
-        values of other columns, as text
-
-    Returns
-    -------
-    float
-        NaN if no row or several rows meet the conditions
-    """
+    "One number of the data of a figure."
     path = self.folder/f"{figure}.csv"
     if not path.is_file(): return math.nan
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -459,59 +321,50 @@ def quotes(self: Run) -> pd.DataFrame:
 
 # %% ../../nbs/api/1_results/07_run.ipynb #5457d8c8
 @patch
-def _record_claim(self: Run, name: str, verdict: Verdict, evidence: str) -> str:
-    if name in self._claims:
-        raise ValueError(f"claim {name} was settled before: {self._claims[name]['verdict']}")
-    said, found = verdict.verdict, [text for text in (verdict.evidence, evidence) if text]
-    if self.profile == "demo" and said != "not run":
-        said, found = DEMONSTRATION, [f"on the microworld the rule gives '{said}'", *found]
-    self._claims[name] = dict(zip(CLAIMS, (name, said, verdict.rule, ". ".join(found), self.profile)))
-    return said
-
-@patch
 def claim(self: Run,
     id: str|Claim, # "pixel-9"
-    parts: Verdict|Comparison|Iterable[Verdict|Comparison], # several: all of them must hold
-    evidence: str="", # one sentence for the reader
-    table: str|None=None, # where estimates are written down; None: nowhere
+    parts: Part|Verdict|Iterable[Part|Verdict], # several: all of them must hold
+    comment: str="", # one sentence for the reader
+    table: str|None=None, # where estimates are written; None: nowhere
     row: str="{claim}", # of that table, made of the words of the estimate
-    column: str="{what}",
+    column: str="{quantity}",
+    base: str|None=None, # the model on which it is settled; None: the substitutes that the run declares
 ) -> str: # the verdict as it is recorded
-    """Record what the run says of a claim; a demo's verdict is a demonstration and never a result.
-
-    Parameters
-    ----------
-    id : str|Claim
-        "pixel-9"
-    parts : Verdict|Comparison|Iterable[Verdict|Comparison]
-        several: all of them must hold
-    evidence : str, default ""
-        one sentence for the reader
-    table : str|None, default None
-        where estimates are written down; None: nowhere
-    row : str, default "{claim}"
-        of that table, made of the words of the estimate
-    column : str, default "{what}"
-
-    Returns
-    -------
-    str
-        the verdict as it is recorded
-    """
+    "Settle a claim; at demo the verdict is recorded as a demonstration, never as a result."
     name = claim(id.id if isinstance(id, Claim) else id).id
-    single = isinstance(parts, (Verdict, Comparison, str))
-    parts = [parts] if single else list(parts)
-    verdicts = [settle_part(name, part) for part in parts]
-    for estimate in (part.estimate for part in parts if table is not None and isinstance(part, Comparison)):
-        words = {key: getattr(estimate, key) for key in ("what", "row", "over", "name")} | dict(claim=name)
-        estimate.write(self, table, row.format(**words), column.format(**words))
-    return self._record_claim(name, verdicts[0] if single else settle_all(verdicts), evidence)
+    if name in self._claims:
+        raise ValueError(f"claim {name} was settled before: {self._claims[name].verdict}")
+    verdict = as_verdict(parts)
+    if base is None: base = ", ".join(dict.fromkeys(self.substitutes_for.values()))
+    self._claims[name] = replace(verdict, base=base, comment=comment)
+    for part in verdict.parts:
+        if table is None or not isinstance(part, Part) or part.estimate is None: continue
+        words = {key: getattr(part.estimate, key) for key in ("quantity", "row", "over", "name")}
+        words["claim"] = name
+        part.estimate.write(self, table, row.format(**words), column.format(**words))
+    return _recorded(verdict, self.profile)
+
+@patch
+def claim_on_base(self: Run, base: str, id: str, verdict: Verdict) -> str: # the verdict as it is recorded
+    "Store what the rule of a claim gives on another base (see `verdicts_on_other_base`)."
+    self._other_bases.setdefault(base, {})[id] = replace(verdict, base=base)
+    return _recorded(verdict, self.profile)
+
+@patch
+def _claims_json(self: Run) -> str:
+    def stored(verdicts):
+        return {name: verdict_to_json(verdict) | dict(verdict=_recorded(verdict, self.profile))
+                for name, verdict in verdicts.items()}
+    other_bases = {base: stored(verdicts) for base, verdicts in self._other_bases.items()}
+    content = dict(claims=stored(self._claims), other_bases=other_bases)
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 # %% ../../nbs/api/1_results/07_run.ipynb #817a8b2c
 @patch(as_prop=True)
 def verdicts(self: Run) -> pd.DataFrame:
-    "The claims for the reader."
-    return self.claims.set_index("claim")[["verdict", "evidence", "rule"]]
+    "The claims for the reader, each with its base."
+    bases = [verdict.base for verdict in self._claims.values()]
+    return self.claims.assign(base=bases).set_index("claim")[["verdict", "base", "evidence", "rule"]]
 
 # %% ../../nbs/api/1_results/07_run.ipynb #e6ef6c2b
 @patch
@@ -519,20 +372,15 @@ def save(self: Run) -> Path: # the folder
     """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three. Figures of an
     earlier run, which this one did not draw, are removed.
 
-    A run that comes to what stands there already, file by file, leaves its record too, and says so.
-
-    Returns
-    -------
-    Path
-        the folder
-    """
+    A run that comes to what stands there already, file by file, leaves its record too, and says so."""
     files = {"numbers.csv": _csv(NUMBERS, self._numbers.values()),
-             "claims.csv": _csv(CLAIMS, self._claims.values()),
+             "claims.csv": _csv(CLAIMS, self._claim_rows()),
+             "claims.json": self._claims_json(),
              "quotes.csv": _csv(QUOTES, self._quotes.values(), digits=10)}
     figures, left = drawn_since(self.folder, self._drawn)
     record = dict(
-        notebook=self.notebook, profile=self.profile, seed=self.seed, settings=self.settings, code=self._code,
-        versions=self._versions, **self._record, hardware=hardware(), began=self._began,
+        notebook=self.notebook, profile=self.profile, seed=self.seed, settings=self.settings,
+        substitutes_for=self.substitutes_for, code=self._code, versions=self._versions, **self._record, hardware=hardware(), began=self._began,
         wall_seconds=round(time.monotonic() - self._clock, 1), peak_memory=peak_memory(),
         sha256={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
         figures=figures)
@@ -554,27 +402,15 @@ def save(self: Run) -> Path: # the folder
 # %% ../../nbs/api/1_results/07_run.ipynb #2b6578fd
 @dataclass(frozen=True)
 class Record:
-    """A run as it was saved.
-
-    Parameters
-    ----------
-    notebook : str
-    profile : str
-    numbers : pd.DataFrame
-        table, row, column, value, low, high, n_seeds
-    claims : pd.DataFrame
-        claim, verdict, rule, evidence, scale
-    details : dict[str, Any]
-        run.json
-    quotes : dict[str, tuple], default dict()
-        name -> value, low, high
-    """
+    "A run as it was saved."
     notebook: str
     profile: str
     numbers: pd.DataFrame # table, row, column, value, low, high, n_seeds
     claims: pd.DataFrame # claim, verdict, rule, evidence, scale
     details: dict[str, Any] = field(repr=False) # run.json
     quotes: dict[str, tuple] = field(default_factory=dict, repr=False) # name -> value, low, high
+    verdicts: dict[str, Verdict] = field(default_factory=dict, repr=False) # claim -> verdict
+    other_bases: dict[str, dict] = field(default_factory=dict, repr=False) # base -> claim -> verdict
 
 def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     read = csv.DictReader(io.StringIO(path.read_bytes().decode(), newline=""))
@@ -587,24 +423,9 @@ def _read_quotes(path: Path) -> dict[str, tuple]:
     return {row["name"]: tuple(number(row[name]) for name in QUOTES[1:]) for row in rows}
 
 def load_run(
-    folder: str|Path, # holds run.json, numbers.csv, claims.csv and quotes.csv
+    folder: str|Path, # holds run.json, numbers.csv, claims.csv, claims.json and quotes.csv
 ) -> Record:
-    """Read a run back.
-
-    Parameters
-    ----------
-    folder : str|Path
-        holds run.json, numbers.csv, claims.csv and quotes.csv
-
-    Returns
-    -------
-    Record
-
-    Raises
-    ------
-    ValueError
-        If its numbers or figures are not the ones that the run wrote.
-    """
+    "Read a run back; ValueError if its numbers or figures are not the ones that the run wrote."
     folder = Path(folder)
     if not (folder/"run.json").is_file():
         raise FileNotFoundError(f"no run.json in {folder}: nothing was run there, or it did not end")
@@ -616,4 +437,8 @@ def load_run(
                              f"or half of another run; run {details['notebook']} again")
     numbers, claims = _read_csv(folder/"numbers.csv", NUMBERS), _read_csv(folder/"claims.csv", CLAIMS)
     quotes = _read_quotes(folder/"quotes.csv")
-    return Record(details["notebook"], details["profile"], numbers, claims, details, quotes)
+    stored = json.loads((folder/"claims.json").read_text(encoding="utf-8"))
+    def read(verdicts): return {name: verdict_from_json(entry) for name, entry in verdicts.items()}
+    other_bases = {base: read(verdicts) for base, verdicts in stored["other_bases"].items()}
+    return Record(details["notebook"], details["profile"], numbers, claims, details, quotes,
+                  read(stored["claims"]), other_bases)

@@ -15,34 +15,9 @@ from .verdicts import Estimate, over_seeds
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #b6daf312
 class Scores:
-    """What was measured of rows and seeds.
-
-    Parameters
-    ----------
-    of : Mapping[tuple[Hashable, Any], Any]
-        (row, seed) -> a number, an array, or a tuple of arrays
-    statistic : Callable[..., float], default np.mean
-        of a row's arrays and then those of `against`
-    against : Sequence[Sequence], default ()
-        arrays that all rows share, such as human scores
-    name : str, default ""
-        of what is scored, in the words of a rule: "English"
-    wording : str, default "{name}: {row} less {over}"
-        of a lead; without a name "{row} less {over}"
-    label : Callable[[Any], str], default str
-        a row in words
-    redraws : int, default 1000
-        of the bootstrap over items
-    seed : int, default 0
-        of the redraws
-    level : float, default 0.95
-    draws : Mapping[str, Any]|None, default None
-        keywords of `bootstrap` for a row: stream, undefined, mixed
-    lead_draws : Mapping[str, Any]|None, default None
-        and for that of a lead; None: the same
-    """
+    "What was measured of rows and seeds."
     def __init__(self,
-        of: Mapping[tuple[Hashable, Any], Any], # (row, seed) -> a number, an array, or a tuple of arrays
+        items: Mapping[tuple[Hashable, Any], Any], # (row, seed) -> a number, an array, or a tuple of arrays
         statistic: Callable[..., float]=np.mean, # of a row's arrays and then those of `against`
         against: Sequence[Sequence]=(), # arrays that all rows share, such as human scores
         name: str="", # of what is scored, in the words of a rule: "English"
@@ -60,7 +35,8 @@ class Scores:
         self.draws = dict(n=redraws, seed=seed, level=level) | dict(draws or {})
         self.lead_draws = self.draws if lead_draws is None else self.draws | dict(lead_draws)
         self._items, self._values = {}, {}
-        for key, items in of.items(): self[key] = items
+        for key, measured in items.items():
+            self[key] = measured
 
     def __setitem__(self, key: tuple[Hashable, Any], items: Any) -> None:
         if not isinstance(key, tuple) or len(key) != 2:
@@ -82,13 +58,7 @@ def __contains__(self: Scores, row: Hashable) -> bool: return any(row == each fo
 
 @patch
 def seeds(self: Scores, row: Hashable) -> list:
-    """The seeds that a row has.
-
-    Raises
-    ------
-    ValueError
-        On a row that was not measured.
-    """
+    "The seeds that a row has; ValueError on a row that was not measured."
     seeds = [seed for name, seed in self._items if name == row]
     if not seeds: raise ValueError(f"no scores of {row!r}; there are {', '.join(map(repr, self.rows))}")
     return seeds
@@ -99,19 +69,7 @@ def value(self: Scores,
     row: Hashable,
     seed: Any, # one of `seeds`
 ) -> float: # NaN where the statistic has none
-    """The score of one row and seed.
-
-    Parameters
-    ----------
-    row : Hashable
-    seed : Any
-        one of `seeds`
-
-    Returns
-    -------
-    float
-        NaN where the statistic has none
-    """
+    "The score of one row and seed."
     key = row, seed
     if key not in self._values:
         arrays = self._items[key]
@@ -120,20 +78,10 @@ def value(self: Scores,
     return self._values[key]
 
 @patch
-def each(self: Scores,
+def by_seed(self: Scores,
     row: Hashable,
 ) -> list[float]: # one per seed
-    """The scores of a row.
-
-    Parameters
-    ----------
-    row : Hashable
-
-    Returns
-    -------
-    list[float]
-        one per seed
-    """
+    "The scores of a row."
     return [self.value(row, seed) for seed in self.seeds(row)]
 
 @patch
@@ -144,13 +92,14 @@ def fixed(self: Scores, row: Hashable) -> bool:
     return bool(others) and all(map(same, others))
 
 @patch
-def of(self: Scores, row: Hashable) -> Estimate:
+def estimate(self: Scores, row: Hashable) -> Estimate:
     "The mean of a row and its interval: over seeds where they differ, else over items; a number has none."
-    each = self.each(row)
-    if len(each) > 1 and not self.fixed(row): return over_seeds(each, self.label(row), self.level)
+    values = self.by_seed(row)
+    if len(values) > 1 and not self.fixed(row):
+        return over_seeds(values, self.label(row), self.level)
     arrays, bounds = self._items[row, self.seeds(row)[0]], (None, None)
     if arrays[0].ndim: bounds = bootstrap(self.statistic, *arrays, *self.against, **self.draws)
-    return Estimate(each[0], *bounds, what=self.label(row))
+    return Estimate(values[0], *bounds, quantity=self.label(row))
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #e8a517fe
 @patch
@@ -176,22 +125,7 @@ def lead(self: Scores,
     over: Hashable|list, # a list: the mean of several
     named: str|None=None, # what `over` is called; None: its labels, with "and" between them
 ) -> Estimate: # paired over the seeds that all have; with one of them, over items
-    """What a row has more than others; compared with a line (`> 0`) it is a part of a claim.
-
-    Parameters
-    ----------
-    row : Hashable|list
-        a list: the mean of several
-    over : Hashable|list
-        a list: the mean of several
-    named : str|None, default None
-        what `over` is called; None: its labels, with "and" between them
-
-    Returns
-    -------
-    Estimate
-        paired over the seeds that all have; with one of them, over items
-    """
+    "What a row has more than others; compared with a line (`> 0`) it is a part of a claim."
     rows, others = _as_rows(row), _as_rows(over)
     seeds = [s for s in self.seeds(rows[0]) if all(s in self.seeds(each) for each in (*rows, *others))]
     if not seeds: raise ValueError(f"{row!r} and {over!r} have no seed in common")
@@ -201,7 +135,7 @@ def lead(self: Scores,
     bounds = interval(each, self.level) if several else self._lead_over_items(rows, others, seeds[0])
     label, over = " and ".join(map(self.label, rows)), named or " and ".join(map(self.label, others))
     words = dict(row=label, over=over, name=self.name)
-    words |= dict(what=self.wording.format(**words), each=tuple(each))
+    words |= dict(quantity=self.wording.format(**words), by_seed=tuple(each))
     return Estimate(float(np.mean(each)), *bounds, n_seeds=len(seeds) if several else 1, **words)
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #d91f8254
@@ -211,40 +145,22 @@ def write(self: Scores,
     table: str,
     row: str, # of the table
     column: str,
-    of: Hashable|None=None, # the row of the scores, where the table has another name for it
+    scores_row: Hashable|None=None, # the row of the scores; None: it has the same name as in the table
     interval: bool=True, # with its interval; False: over seeds only
     per_seed: bool=True, # keep the value of each seed in run.json too, with six digits as the numbers are
 ) -> float: # as it is written
-    """Add the score of a row to the numbers of a run.
-
-    Parameters
-    ----------
-    run : Any
-        results.Run
-    table : str
-    row : str
-        of the table
-    column : str
-    of : Hashable|None, default None
-        the row of the scores, where the table has another name for it
-    interval : bool, default True
-        with its interval; False: over seeds only
-    per_seed : bool, default True
-        keep the value of each seed in run.json too, with six digits as the numbers are
-
-    Returns
-    -------
-    float
-        as it is written
-    """
-    of = row if of is None else of
-    several = len(self.seeds(of)) > 1 and not self.fixed(of)
-    single = len(self.seeds(of)) == 1 and not self._items[of, self.seeds(of)[0]][0].ndim
-    if per_seed and (several or single): return run.add_seeds(table, row, column, self.each(of), self.level)
-    if not interval and not several: return run.add(table, row, column, self.value(of, self.seeds(of)[0]))
-    return self.of(of).write(run, table, row, column)
+    "Add the score of a row to the numbers of a run."
+    scores_row = row if scores_row is None else scores_row
+    seeds = self.seeds(scores_row)
+    has_seeds = len(seeds) > 1 and not self.fixed(scores_row)
+    is_number = len(seeds) == 1 and not self._items[scores_row, seeds[0]][0].ndim
+    if per_seed and (has_seeds or is_number):
+        return run.add_seeds(table, row, column, self.by_seed(scores_row), self.level)
+    if not interval and not has_seeds:
+        return run.add(table, row, column, self.value(scores_row, seeds[0]))
+    return self.estimate(scores_row).write(run, table, row, column)
 
 @patch
 def defined(self: Scores, row: Hashable) -> bool:
     "Whether the statistic has a value in every seed: constant cosines have no correlation."
-    return bool(np.isfinite(self.each(row)).all())
+    return bool(np.isfinite(self.by_seed(row)).all())
