@@ -46,7 +46,25 @@ def atomic_folder(
 ) -> Iterator[Path]: # an empty folder to write to
     """Replace the files of a folder when the block ends without an error.
 
-    FileExistsError if the folder contains something else, or is a file."""
+    Parameters
+    ----------
+    folder : str|Path
+        created or replaced
+    is_replaceable : Callable[[Path], bool]
+        whether an existing, non-empty folder may be replaced
+    kind : str, default "checkpoint of this library"
+        what a replaceable folder contains, for the error message
+
+    Yields
+    ------
+    Iterator[Path]
+        an empty folder to write to
+
+    Raises
+    ------
+    FileExistsError
+        If the folder contains something else, or is a file.
+    """
     name, folder = Path(folder), Path(folder).resolve()   # replaces the target of a link, not the link
     if folder.is_file(): raise FileExistsError(f"{name} is a file; choose another folder")
     if folder.exists() and any(folder.iterdir()) and not is_replaceable(folder):
@@ -68,7 +86,22 @@ def atomic_folder(
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #a5f32493
 @dataclass(frozen=True)
 class Published:
-    "A model on the Hub."
+    """A model on the Hub.
+
+    Parameters
+    ----------
+    commit : str
+        40 hexadecimal digits
+    licence : str
+    size : int
+        approximate download size in bytes
+    pickled : bool, default False
+        whether its weights are pickled and must be converted to safetensors
+    font : tuple[str, str, str]|None, default None
+        repository, file and sha256 of its font
+    file : str|None, default None
+        the only file that is read, for a repository that is not a model of transformers
+    """
     commit: str # 40 hexadecimal digits
     licence: str
     size: int # approximate download size in bytes
@@ -108,7 +141,20 @@ def hub_revision(
     name: str, # "<org>/<name>"
     revision: str|None=None, # requested revision
 ) -> str|None: # None: the newest
-    "Return the requested revision, else the commit of `MODELS`."
+    """Return the requested revision, else the commit of `MODELS`.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    revision : str|None, default None
+        requested revision
+
+    Returns
+    -------
+    str|None
+        None: the newest
+    """
     return revision or (MODELS[name].commit if name in MODELS else None)
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #2b6a05db
@@ -116,7 +162,20 @@ def tensors_to_save(
     state: Mapping[str, Any], # name -> tensor
     half: bool=False, # convert float32 to bfloat16
 ) -> dict[str, Any]: # on the CPU, contiguous
-    "Prepare tensors for safetensors. Tied weights are stored once, under their first name."
+    """Prepare tensors for safetensors. Tied weights are stored once, under their first name.
+
+    Parameters
+    ----------
+    state : Mapping[str, Any]
+        name -> tensor
+    half : bool, default False
+        convert float32 to bfloat16
+
+    Returns
+    -------
+    dict[str, Any]
+        on the CPU, contiguous
+    """
     import torch
     stored, tensors = set(), {}
     for name, tensor in state.items():
@@ -130,7 +189,23 @@ def tensors_to_save(
 def read_pickled(
     file: str|Path, # written by torch.save
 ) -> dict[str, Any]: # name -> tensor
-    "Read the tensors of a pickled file. ValueError if it contains anything else; no code of it is executed."
+    """Read the tensors of a pickled file.
+
+    Parameters
+    ----------
+    file : str|Path
+        written by torch.save
+
+    Returns
+    -------
+    dict[str, Any]
+        name -> tensor
+
+    Raises
+    ------
+    ValueError
+        If it contains anything else; no code of it is executed.
+    """
     import zipfile, torch
     try: state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except Exception as error:
@@ -155,7 +230,21 @@ def hub_file(
     file: str, # path in the repository
     revision: str|None=None, # None: the commit of `MODELS`, else the newest
 ) -> Path:
-    "Download one file of a repository on the Hub."
+    """Download one file of a repository on the Hub.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    file : str
+        path in the repository
+    revision : str|None, default None
+        None: the commit of `MODELS`, else the newest
+
+    Returns
+    -------
+    Path
+    """
     from huggingface_hub import hf_hub_download
     return Path(hf_hub_download(name, file, revision=hub_revision(name, revision)))
 
@@ -180,7 +269,27 @@ def convert_checkpoint(
 ) -> Path: # the folder: safetensors, config, vocabulary, and the font of a pixel encoder
     """Convert pickled weights to safetensors, without executing code, for `from_pretrained`.
 
-    FileNotFoundError if there are no pickled weights, ValueError if they contain more than tensors."""
+    Parameters
+    ----------
+    name : str
+        a Hub id with pickled weights
+    folder : str|Path
+        created; an existing conversion is replaced
+    revision : str|None, default None
+        on the Hub; None: the commit of `MODELS`, else the newest
+
+    Returns
+    -------
+    Path
+        the folder: safetensors, config, vocabulary, and the font of a pixel encoder
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are no pickled weights.
+    ValueError
+        If they contain more than tensors.
+    """
     from safetensors.torch import save_file
     snapshot = _snapshot(name, revision, _PICKLE, "*.ttf")
     source, values = snapshot/_PICKLE, read_json(snapshot/"config.json")
@@ -205,7 +314,20 @@ def converted_folder(
     name: str, # a Hub id
     commit: str, # 40 hexadecimal digits
 ) -> Path: # may not exist
-    "The cache folder of a converted checkpoint."
+    """The cache folder of a converted checkpoint.
+
+    Parameters
+    ----------
+    name : str
+        a Hub id
+    commit : str
+        40 hexadecimal digits
+
+    Returns
+    -------
+    Path
+        may not exist
+    """
     return cache_dir("converted")/f"{name.replace('/', '--')}-{commit[:12]}"
 
 def _converted(name: str, commit: str) -> Path:
@@ -218,7 +340,18 @@ def _converted(name: str, commit: str) -> Path:
 def missing_safetensors(
     name: str|Path, # as passed by the caller
 ) -> FileNotFoundError: # to be raised
-    "The error for a checkpoint without safetensors."
+    """The error for a checkpoint without safetensors.
+
+    Parameters
+    ----------
+    name : str|Path
+        as passed by the caller
+
+    Returns
+    -------
+    FileNotFoundError
+        to be raised
+    """
     problem = f"{name} has no model.safetensors, and pickled weights are not loaded directly"
     remedy = f"convert them with `sentnb convert {name} FOLDER`, or pass convert=True"
     if Path(name).exists(): remedy = "convert them once with safetensors.torch.save_file"
@@ -245,7 +378,33 @@ def checkpoint_folder(
 ) -> Path: # a folder with a config.json
     """Locate a checkpoint, and download it if necessary.
 
-    FileNotFoundError or OSError if it cannot be found or downloaded, TypeError if `name` is not a name."""
+    Parameters
+    ----------
+    name : str|Path
+        a folder, a name in data/checkpoints, or a Hub id
+    revision : str|None, default None
+        on the Hub; None: the commit of `MODELS`, else the newest
+    files : str, default "config.json and model.safetensors"
+        required files, for the error message
+    owner : bool, default True
+        whether a Hub id must be owner/name; old ids such as "bert-base-uncased" have no owner
+    convert : bool, default False
+        convert pickled weights from the Hub to safetensors, in the cache
+
+    Returns
+    -------
+    Path
+        a folder with a config.json
+
+    Raises
+    ------
+    FileNotFoundError
+        Or.
+    OSError
+        If it cannot be found or downloaded.
+    TypeError
+        If `name` is not a name.
+    """
     if not isinstance(name, (str, Path)) or not str(name):
         raise TypeError(f"name={name!r}: expected the name of a checkpoint in data/checkpoints, a folder "
                         f"with {files}, or a Hub id (owner/name)")
@@ -280,7 +439,22 @@ class Pushable:
         private: bool=True, # whether a new repository is private
         **kwargs: Any, # passed to huggingface_hub.HfApi.upload_folder
     ) -> str: # URL of the commit
-        "Upload the files of `save_pretrained`. Requires a network and a token (`huggingface-cli login`)."
+        """Upload the files of `save_pretrained`. Requires a network and a token (`huggingface-cli login`).
+
+        Parameters
+        ----------
+        repo_id : str
+            owner/name, created if it does not exist
+        private : bool, default True
+            whether a new repository is private
+        **kwargs : Any
+            passed to huggingface_hub.HfApi.upload_folder
+
+        Returns
+        -------
+        str
+            URL of the commit
+        """
         from huggingface_hub import HfApi
         api = HfApi()
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -292,7 +466,18 @@ class Pushable:
 def weights_digest(
     model: Any, # a torch module, or an object with numpy arrays
 ) -> str: # 16 hexadecimal digits
-    "The sha256 of all weights with their names, dtypes and shapes, sorted by name."
+    """The sha256 of all weights with their names, dtypes and shapes, sorted by name.
+
+    Parameters
+    ----------
+    model : Any
+        a torch module, or an object with numpy arrays
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     import torch
     if isinstance(model, torch.nn.Module): tensors = model.state_dict()
     else:
@@ -308,7 +493,18 @@ def weights_digest(
 def weights_sha256(
     folder: str|Path, # a checkpoint
 ) -> str|None: # 64 hexadecimal digits; None if there are no safetensors
-    "The sha256 of model.safetensors; for several files, the sha256 of their hashes, sorted by name."
+    """The sha256 of model.safetensors; for several files, the sha256 of their hashes, sorted by name.
+
+    Parameters
+    ----------
+    folder : str|Path
+        a checkpoint
+
+    Returns
+    -------
+    str|None
+        64 hexadecimal digits; None if there are no safetensors
+    """
     files = sorted(Path(folder).glob("model*.safetensors"))
     if len(files) < 2: return file_sha256(files[0]) if files else None
     return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()

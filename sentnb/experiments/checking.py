@@ -20,8 +20,22 @@ def plan_of(
     profile: str="demo", # one of PROFILES
     values: dict[str, Any]|None=None, # other parameters
 ): # a experiments.Plan
-    """What an experiment would read and train. ValueError where its notebook makes no `plan`, or where what
-    stands before it is not Python."""
+    """What an experiment would read and train.
+
+    Parameters
+    ----------
+    name : str|Path
+        which experiment, see `find`
+    profile : str, default "demo"
+        one of PROFILES
+    values : dict[str, Any]|None, default None
+        other parameters
+
+    Raises
+    ------
+    ValueError
+        Where its notebook makes no `plan`, or where what stands before it is not Python.
+    """
     path, values, known = find(name).resolve(), dict(values or {}), {}
     check_values(path, profile, values)
     with tempfile.TemporaryDirectory() as folder, modified_env(SENTNB_FIGURES=folder):
@@ -41,7 +55,18 @@ def plan_of(
 def summary(
     profile: str="paper", # one of PROFILES
 ) -> str: # Markdown
-    "A row for each experiment that has a table of settings: what its plan comes to."
+    """A row for each experiment that has a table of settings: what its plan comes to.
+
+    Parameters
+    ----------
+    profile : str, default "paper"
+        one of PROFILES
+
+    Returns
+    -------
+    str
+        Markdown
+    """
     lines = ["| experiment | hours of one GPU | GPU memory | RAM | download | disk | besides |",
              "|---|---|---|---|---|---|---|"]
     for experiment in experiments():

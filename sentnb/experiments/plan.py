@@ -42,7 +42,22 @@ def scored_sets(
     languages: Collection[str]=LANGUAGES, # of STS-B
     tests: Collection[str]=("STS-B",), # of corpora.STS
 ) -> list[str]: # names of data sets; of the microworld none
-    "Where tests of similarity are read from."
+    """Where tests of similarity are read from.
+
+    Parameters
+    ----------
+    source : str
+        one of SOURCES
+    languages : Collection[str], default LANGUAGES
+        of STS-B
+    tests : Collection[str], default ("STS-B",)
+        of corpora.STS
+
+    Returns
+    -------
+    list[str]
+        names of data sets; of the microworld none
+    """
     if source == "microworld": return []
     roles = [(d.name, d.scored) for d in corpora.datasets_with_role("scored")]
     return [name for name, role in roles if role.test in tests and set(languages) & set(role.languages)]
@@ -56,7 +71,26 @@ def data_sets(
     languages: Collection[str]=LANGUAGES[1:], # of translations with English
     sets: Collection[str]|None=None, # of translations
 ) -> list[str]: # names of data sets; of the microworld none
-    "What `training_data` reads."
+    """What `training_data` reads.
+
+    Parameters
+    ----------
+    source : str
+        one of SOURCES
+    kinds : Collection[str]
+        of KINDS
+    clean_of : Collection[str]|None, default None
+        names of corpora.TESTS; None: every test
+    languages : Collection[str], default LANGUAGES[1:]
+        of translations with English
+    sets : Collection[str]|None, default None
+        of translations
+
+    Returns
+    -------
+    list[str]
+        names of data sets; of the microworld none
+    """
     if source == "microworld": return []
     collection = SOURCES[source].collection
     tests = [part.name for parts in corpora.test_parts(clean_of).values() for part in parts]
@@ -65,7 +99,15 @@ def data_sets(
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #a0e8c758
 class Shape(NamedTuple):
-    "The sizes of a model."
+    """The sizes of a model.
+
+    Parameters
+    ----------
+    layers : int
+    width : int
+    parameters : float
+        millions
+    """
     layers: int
     width: int
     parameters: float # millions
@@ -87,7 +129,30 @@ SHAPES = { # of those that are of another size; of the vocabulary, too; of a len
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #5d0c7a1e
 class Training(NamedTuple):
-    "Trainings of one kind, or texts that are only read."
+    """Trainings of one kind, or texts that are only read.
+
+    Parameters
+    ----------
+    name : str
+        "visual"
+    model : str|None
+        what it begins from; None: of the sizes of a base model
+    times : int
+        how many of them
+    steps : int
+    texts : int
+        a step: of pairs twice as many
+    length : int
+        positions of a text: patches or tokens
+    held : int|None, default None
+        texts whose activations are held at a time; None: those of a step
+    trained : bool, default True
+        False: they are only read
+    kept : bool, default True
+        a checkpoint of each stays
+    layers : int|None, default None
+        the lower ones of the model; None: all
+    """
     name: str # "visual"
     model: str|None # what it begins from; None: of the sizes of a base model
     times: int # how many of them
@@ -116,7 +181,28 @@ def operations(self: Training) -> float:
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #0d1e3397
 @dataclass
 class Plan:
-    "What an experiment reads and trains."
+    """What an experiment reads and trains.
+
+    Parameters
+    ----------
+    data : Sequence[str], default ()
+        names of data sets
+    models : Sequence[str|None], default ()
+        what is loaded by name; None and words of the table are passed over
+    extras : Mapping[str, str], default dict()
+        module that must be there -> what installs it
+    trainings : Sequence[Training], default ()
+    precision : str, default "no"
+        of training
+    stored_gb : float, default 0.
+        on disk, of what is computed once and kept
+    revisions : Mapping[str, str], default dict()
+        name on the Hub -> commit
+    configs : Mapping[str, Sequence[str]], default dict()
+        data set -> those read; else all
+    folders : Sequence[str|None], default ()
+        of one's own files; None is passed over
+    """
     data: Sequence[str] = () # names of data sets
     models: Sequence[str|None] = () # what is loaded by name; None and words of the table are passed over
     extras: Mapping[str, str] = field(default_factory=dict) # module that must be there -> what installs it
@@ -164,7 +250,17 @@ def assumed(self: Plan) -> str:
 
 @patch
 def hours_of(self: Plan, training: Training) -> float: # of one GPU
-    "Of all of its kind together, without what is read and drawn."
+    """Of all of its kind together, without what is read and drawn.
+
+    Parameters
+    ----------
+    training : Training
+
+    Returns
+    -------
+    float
+        of one GPU
+    """
     return training.operations/RATES[self.precision]/3600
 
 @patch(as_prop=True)
@@ -195,7 +291,13 @@ def estimates(self: Plan) -> dict[str, float]:
 
 @patch(as_prop=True)
 def at_least(self: Plan) -> set[str]: # names of `estimates`
-    "Those that are larger in truth, because the size of something is not known."
+    """Those that are larger in truth, because the size of something is not known.
+
+    Returns
+    -------
+    set[str]
+        names of `estimates`
+    """
     needs = self.needs
     def unknown(of, *kinds): return any(getattr(need, of) is None for need in needs if need.kind in kinds)
     found = dict(ram_gb=unknown("size", "data"), download_gb=unknown("bytes", "data", "model"),
@@ -236,7 +338,13 @@ def resolve(self: Plan,
 ) -> None:
     """Before anything is read: all is fetched and opened, pickled weights are converted, commits noted.
 
-    FileNotFoundError lists what is missing, all of it at once, and what mends it."""
+    FileNotFoundError lists what is missing, all of it at once, and what mends it.
+
+    Parameters
+    ----------
+    run : Any
+        results.Run, which notes the commits
+    """
     if missing := [need.missing for need in self.needs if need.missing]:
         lines = [f"{len(missing)} of what this run needs cannot be had:", *missing]
         raise FileNotFoundError("\n".join(lines))

@@ -16,7 +16,18 @@ _REPLACED = re.compile("\r\n|[\n\r\x85\u2028\u2029]|([\0\ud800-\udfff])")
 def clean(
     text: str, # any str
 ) -> str: # one line, that UTF-8 can hold
-    "What is drawn: a newline of any kind as a space, NUL and a lone surrogate as U+FFFD."
+    """What is drawn: a newline of any kind as a space, NUL and a lone surrogate as U+FFFD.
+
+    Parameters
+    ----------
+    text : str
+        any str
+
+    Returns
+    -------
+    str
+        one line, that UTF-8 can hold
+    """
     if text.isprintable(): return text # none of them is; ten times as fast as the search
     return _REPLACED.sub(lambda match: "\ufffd" if match[1] else " ", text)
 
@@ -26,7 +37,18 @@ MAX_CODE_POINTS = 64 # of one character
 def split_characters(
     text: str, # any str
 ) -> list[str]: # joined, they are `text`
-    "Grapheme clusters, split after every `MAX_CODE_POINTS` code points."
+    """Grapheme clusters, split after every `MAX_CODE_POINTS` code points.
+
+    Parameters
+    ----------
+    text : str
+        any str
+
+    Returns
+    -------
+    list[str]
+        joined, they are `text`
+    """
     return [cluster[i:i + MAX_CODE_POINTS] for cluster in split_graphemes(text)
             for i in range(0, len(cluster), MAX_CODE_POINTS)]
 
@@ -51,7 +73,20 @@ def split_words(
     text: str, # any str
     punctuation: bool=False, # each mark of punctuation and each symbol is a unit of its own as well
 ) -> list[str]: # what starts on a patch border, in order
-    "Words between white space; a Han, kana, Bopomofo or Yi character is a unit of its own."
+    """Words between white space; a Han, kana, Bopomofo or Yi character is a unit of its own.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    punctuation : bool, default False
+        each mark of punctuation and each symbol is a unit of its own as well
+
+    Returns
+    -------
+    list[str]
+        what starts on a patch border, in order
+    """
     words = text.split() if text.isascii() else _UNITS.findall(text)
     if not punctuation: return words
     return [part for word in words for part in ([word] if word.isalnum() else _apart(word))]
@@ -92,7 +127,33 @@ LONG = ("truncate", "error", "scroll")
 @validated(strategy=one_of(*STRATEGIES), long=one_of(*LONG), patch_size=integer(2), max_patches=integer(2),
            font_size=positive(), dpi=positive())
 class RenderConfig:
-    "How a text is drawn; JSON by `to_dict` and back."
+    """How a text is drawn; JSON by `to_dict` and back.
+
+    Parameters
+    ----------
+    strategy : str, default "continuous"
+        "continuous" (PIXEL's), "words" or "bigrams"
+    patch_size : int, default 16
+        pixels: the height of a strip, and the width of a patch
+    max_patches : int, default 64
+        the longest strip, the black end patch counted
+    font_size : float, default 8
+        points
+    dpi : float, default 120
+        an em is font_size * dpi / 72 = 13.33 pixels
+    family : str, default "Noto Sans"
+        the font to draw in; the other fonts stand in for what it lacks
+    fonts : tuple|str, default ()
+        file names, or (name, sha256) pairs; (): the default set; "noto": all Noto fonts
+    rgb : bool, default False
+        three channels, for colour emoji
+    long : str, default "truncate"
+        past max_patches: "truncate", "error" or "scroll"
+    lowercase : bool, default False
+        small letters only, as an "uncased" model reads
+    split_punctuation : bool, default False
+        in "words", each mark of punctuation and each symbol is a unit too
+    """
     strategy: str = "continuous" # "continuous" (PIXEL's), "words" or "bigrams"
     patch_size: int = 16 # pixels: the height of a strip, and the width of a patch
     max_patches: int = 64 # the longest strip, the black end patch counted
@@ -116,7 +177,13 @@ class RenderConfig:
 # %% ../../nbs/api/1_renderer/03_config.ipynb #851b87d9
 @patch
 def to_dict(self: RenderConfig) -> dict[str, Any]: # of strings, numbers and lists
-    "For JSON; `from_dict` reads it back."
+    """For JSON; `from_dict` reads it back.
+
+    Returns
+    -------
+    dict[str, Any]
+        of strings, numbers and lists
+    """
     fonts = self.fonts if self.fonts == NOTO else [list(font) for font in self.fonts]
     return asdict(self) | dict(fonts=fonts)
 
@@ -124,7 +191,17 @@ def to_dict(self: RenderConfig) -> dict[str, Any]: # of strings, numbers and lis
 def from_dict(cls: RenderConfig,
     values: dict[str, Any], # as `to_dict` gives it; what is left out has its default
 ) -> RenderConfig:
-    "The config that `to_dict` described; ValueError names what is not a setting."
+    """The config that `to_dict` described; ValueError names what is not a setting.
+
+    Parameters
+    ----------
+    values : dict[str, Any]
+        as `to_dict` gives it; what is left out has its default
+
+    Returns
+    -------
+    RenderConfig
+    """
     unknown = set(values) - set(cls.__dataclass_fields__)
     if unknown: raise ValueError(f"not a setting of RenderConfig: {', '.join(sorted(unknown))}")
     return cls(**values)

@@ -33,7 +33,13 @@ _INSTALL_FONTS = (
 
 # %% ../../nbs/api/1_renderer/01_fonts.ipynb #025e9e5f
 def font_folders() -> list[Path]: # those that exist, in the order searched
-    "`SENTNB_FONTS` (folders parted by os.pathsep), then the usual font folders of conda, Linux and macOS."
+    """`SENTNB_FONTS` (folders parted by os.pathsep), then the usual font folders of conda, Linux and macOS.
+
+    Returns
+    -------
+    list[Path]
+        those that exist, in the order searched
+    """
     named = [folder for folder in os.environ.get("SENTNB_FONTS", "").split(os.pathsep) if folder]
     prefix = os.environ.get("CONDA_PREFIX")
     conda = [f"{prefix}/fonts", f"{prefix}/share/fonts"] if prefix else []
@@ -91,7 +97,22 @@ def find_fonts(
     first: tuple=(), # font files or folders to look at first
     family: str="Noto Sans", # where the names are left open: its file too, if there is one named after it
 ) -> list[tuple[Path, str]]: # path and sha256 of each
-    "Finds each font by name. FontMissing says how to install one, FontWarning which has other bytes."
+    """Finds each font by name. FontMissing says how to install one, FontWarning which has other bytes.
+
+    Parameters
+    ----------
+    fonts : tuple|str, default ()
+        (file name, sha256 or None) pairs; () is the default set, "noto" all scripts
+    first : tuple, default ()
+        font files or folders to look at first
+    family : str, default "Noto Sans"
+        where the names are left open: its file too, if there is one named after it
+
+    Returns
+    -------
+    list[tuple[Path, str]]
+        path and sha256 of each
+    """
     files = _files_by_name([*map(Path, first), *font_folders()])
     default = REQUIRED_FONTS + tuple(name for name in OPTIONAL_FONTS if name in files)
     opened = (*_file_of(family, files), *default, *(_scripts(files) if fonts == NOTO else ()))

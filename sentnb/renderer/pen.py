@@ -83,7 +83,13 @@ def _freetype_version(lib: Libraries) -> str:
     return ".".join(str(number[0]) for number in numbers)
 
 def versions() -> dict[str, str|None]: # name -> version; None where a library cannot be asked
-    "The libraries that draw; the same texts and fonts may differ by a few pixels between versions."
+    """The libraries that draw; the same texts and fonts may differ by a few pixels between versions.
+
+    Returns
+    -------
+    dict[str, str|None]
+        name -> version; None where a library cannot be asked
+    """
     lib = libraries()
     number = lib.fontconfig.FcGetVersion()
     names = dict(pango=lib.pango_ffi.string(lib.pango.pango_version_string()).decode(),
@@ -98,7 +104,17 @@ def versions() -> dict[str, str|None]: # name -> version; None where a library c
 def read_font_family(
     file: str|Path,
 ) -> str|None: # None: it is no font
-    "The name of the font that a file holds, of a collection the first."
+    """The name of the font that a file holds, of a collection the first.
+
+    Parameters
+    ----------
+    file : str|Path
+
+    Returns
+    -------
+    str|None
+        None: it is no font
+    """
     lib = libraries()
     number, name = lib.ffi.new("int *"), lib.ffi.new("unsigned char **")
     pattern = lib.fontconfig.FcFreeTypeQuery(os.fsencode(file), 0, lib.ffi.NULL, number)
@@ -130,7 +146,23 @@ _FONTCONFIG = b"""<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><
 
 # %% ../../nbs/api/1_renderer/02_pen.ipynb #f266649b
 class Pen:
-    "One font map, one layout and one surface, used for text after text. Threads must not share it."
+    """One font map, one layout and one surface, used for text after text. Threads must not share it.
+
+    Parameters
+    ----------
+    files : list[Path]
+        the only fonts there are, in order of preference
+    family : str
+        the family tried first
+    em : float
+        font size, pixels
+    height : int, default 16
+        of the surface, pixels
+    columns : int, default 1024
+        that are usually enough
+    rgb : bool, default False
+        three channels
+    """
     WIDEST = 32_000 # columns; cairo's surfaces end at 32,767
 
     def __init__(self,
@@ -220,7 +252,18 @@ def _surface(self: Pen, columns: int) -> tuple:
 def set(self: Pen,
     text: str, # without NUL, lone surrogates and line breaks: see `clean`
 ) -> tuple[int, int]: # width and height of the line, pixels
-    "Lays out a text, to be drawn by `draw`."
+    """Lays out a text, to be drawn by `draw`.
+
+    Parameters
+    ----------
+    text : str
+        without NUL, lone surrogates and line breaks: see `clean`
+
+    Returns
+    -------
+    tuple[int, int]
+        width and height of the line, pixels
+    """
     data = text.encode()
     self._set_text(self.layout, data, len(data))
     self._get_size(self.layout, self._width, self._height)
@@ -243,7 +286,22 @@ def draw(self: Pen,
     columns: int, # drawn; what lies beyond is cut
     down: int=0, # rows below PIXEL's position
 ) -> np.ndarray: # uint8 [height, columns], or [height, columns, 3]; 255 is paper
-    "Draws the text of the last `set`."
+    """Draws the text of the last `set`.
+
+    Parameters
+    ----------
+    x : int
+        column where the line begins
+    columns : int
+        drawn; what lies beyond is cut
+    down : int, default 0
+        rows below PIXEL's position
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [height, columns], or [height, columns, 3]; 255 is paper
+    """
     if columns > self.WIDEST:
         starts = range(0, columns, self.WIDEST)
         return np.concatenate([self.draw(x - i, min(self.WIDEST, columns - i), down) for i in starts], axis=1)
@@ -260,14 +318,26 @@ def draw(self: Pen,
 # %% ../../nbs/api/1_renderer/02_pen.ipynb #3d3475d5
 @patch
 def rows(self: Pen) -> tuple[int, int]: # above 0 and below `height` the ink is clipped
-    "First row and end of the ink of the last `set`, where `draw` draws it."
+    """First row and end of the ink of the last `set`, where `draw` draws it.
+
+    Returns
+    -------
+    tuple[int, int]
+        above 0 and below `height` the ink is clipped
+    """
     self.lib.pango.pango_layout_get_pixel_extents(self.layout, self._ink, self.lib.pango_ffi.NULL)
     top = math.floor(self._ink.y + self._y() + .5)
     return top, top + self._ink.height
 
 @patch
 def ink(self: Pen) -> tuple[int, int, int]: # first column and end of the ink, and how far to move it down
-    "Where the ink of the last `set` is."
+    """Where the ink of the last `set` is.
+
+    Returns
+    -------
+    tuple[int, int, int]
+        first column and end of the ink, and how far to move it down
+    """
     top, bottom = self.rows()
     down = min(-top, max(self.height - bottom, 0)) if top < 0 else -min(max(bottom - self.height, 0), top)
     return self._ink.x, self._ink.x + self._ink.width, down

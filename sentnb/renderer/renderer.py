@@ -44,11 +44,25 @@ def _with_given(config: RenderConfig, given: tuple, files: list) -> list: # (pat
 class TextRenderer:
     """Draws batches of texts as strips. The picture of a word or of a bigram is drawn once, then looked up.
 
-    Threads may share a renderer, a lock guards the pen; to draw in parallel make one each. A forked process
-    makes its own pen. A copy through pickle is made anew from the config and the font paths.
+    Threads may share a renderer, a lock guards the pen; to draw in parallel make one each. A forked
+    process makes its own pen. A copy through pickle is made anew from the config and the font paths.
 
-    `RenderConfig(family="Noto Serif")` is the way to draw in another font. ValueError for a file or folder in
-    `fonts` of which nothing would be drawn, FontWarning where letters do not fit into a strip.
+    `RenderConfig(family="Noto Serif")` is the way to draw in another font.
+
+    Parameters
+    ----------
+    config : RenderConfig|None, default None
+        default RenderConfig()
+    fonts : Iterable[str|Path], default ()
+        files or folders with its fonts, before SENTNB_FONTS and the usual
+    cache_size : int, default 32_768
+        pictures of words and of bigrams, 1 KB each; the least recently used goes
+
+    Raises
+    ------
+    ValueError
+        For a file or folder in `fonts` of which nothing would be drawn, FontWarning where letters do not fit
+        into a strip.
     """
     BLOCK = 4_000 # characters laid out at once: no line overflows Pango's 32-bit positions, none takes long
     MARKS = 256 # combining marks in a row that end a block: their layout takes the square of their number
@@ -73,7 +87,13 @@ class TextRenderer:
     def __repr__(self) -> str: return f"TextRenderer({self.config.strategy}, {len(self.files)} fonts)"
 
     def versions(self) -> dict[str, str|None]: # name -> version
-        "The libraries that draw."
+        """The libraries that draw.
+
+        Returns
+        -------
+        dict[str, str|None]
+            name -> version
+        """
         return versions()
 
 # %% ../../nbs/api/1_renderer/05_renderer.ipynb #57f80e12
@@ -248,9 +268,22 @@ def __call__(self: TextRenderer,
     - "error" raises ValueError, which names the text and its length;
     - "scroll" gives several strips of one text, see `Strips.text_index`, which together hold all of it.
 
-    A text of more than 4,000 characters (they fill the 529 patches of PIXEL) is laid out in blocks of at most
-    so many, parted at a space where there is one; each begins on a patch border. A GlyphsMissing names, once,
-    the characters that no font holds.
+    A text of more than 4,000 characters (they fill the 529 patches of PIXEL) is laid out in blocks of at
+    most so many, parted at a space where there is one; each begins on a patch border. A GlyphsMissing
+    names, once, the characters that no font holds.
+
+    Parameters
+    ----------
+    texts : Iterable[Any]
+        n of: a str, a pair (str, str), or for "words" a list of words
+    max_patches : int|None, default None
+        the longest strip, the black end patch counted; default the config's
+    long : str|None, default None
+        "truncate", "error" or "scroll"; default the config's
+
+    Returns
+    -------
+    Strips
     """
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts is one {type(texts).__name__}: expected a list of texts, "
@@ -284,7 +317,22 @@ def _words(self: TextRenderer, text: str, limit: float) -> Iterator[np.ndarray]:
 def word_patches(self: TextRenderer,
     text: str,
 ) -> list[tuple[str, int]]: # each word in turn, and how many patches it takes
-    "How the strip of a text is parted. ValueError where words share patches: strategy=\"words\" parts them."
+    """How the strip of a text is parted.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list[tuple[str, int]]
+        each word in turn, and how many patches it takes
+
+    Raises
+    ------
+    ValueError
+        Where words share patches: strategy="words" parts them.
+    """
     if self.config.strategy != "words":
         raise ValueError(f"strategy={self.config.strategy!r}: words share patches; "
                          'RenderConfig(strategy="words") begins each on a patch of its own')

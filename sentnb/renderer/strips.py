@@ -26,6 +26,13 @@ class Picture:
     """One strip, or several one under the other.
 
     A notebook shows it enlarged, in rows of 32 patches, with the patch borders.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16k, w] or [16k, w, 3]
+    patch_size : int
+        pixels
     """
     def __init__(self,
         pixels: np.ndarray, # uint8 [16k, w] or [16k, w, 3]
@@ -44,7 +51,22 @@ def to_png(self: Picture,
     wrap: int|None=None, # patches in a row, the rest goes into further rows; None for one row
     grid: bool=False, # gray lines on the patch borders, where there is no ink
 ) -> bytes: # the same bytes for the same picture
-    "The picture as a PNG file."
+    """The picture as a PNG file.
+
+    Parameters
+    ----------
+    scale : int, default 1
+        each pixel becomes scale x scale
+    wrap : int|None, default None
+        patches in a row, the rest goes into further rows; None for one row
+    grid : bool, default False
+        gray lines on the patch borders, where there is no ink
+
+    Returns
+    -------
+    bytes
+        the same bytes for the same picture
+    """
     pixels, p = self.pixels, self.patch_size
     if wrap and pixels.shape[1] > wrap*p:
         missing = -pixels.shape[1] % (wrap*p)
@@ -62,12 +84,37 @@ def save_png(self: Picture,
     path: str|Path, # written whole or not at all
     **options, # scale, wrap and grid, as for `to_png`
 ) -> Path: # `path`
-    "Saves the picture; without options, pixel for pixel."
+    """Saves the picture; without options, pixel for pixel.
+
+    Parameters
+    ----------
+    path : str|Path
+        written whole or not at all
+    **options
+        scale, wrap and grid, as for `to_png`
+
+    Returns
+    -------
+    Path
+        `path`
+    """
     return write_atomic(path, self.to_png(**options))
 
 # %% ../../nbs/api/1_renderer/04_strips.ipynb #ede27374
 class Strips:
-    "A batch of pictures. `len`, indexing and slicing; a notebook shows the first 16."
+    """A batch of pictures. `len`, indexing and slicing; a notebook shows the first 16.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [n, 16, 16p] (rgb: [n, 16, 16p, 3]), 255 is paper; p - 1 the most patches
+    num_patches : np.ndarray
+        int64 [n], the black end patch not counted
+    text_index : np.ndarray
+        int64 [n], the text that each strip is of
+    truncated : np.ndarray
+        bool [n], whether long="truncate" cut something off
+    """
     def __init__(self,
         pixels: np.ndarray, # uint8 [n, 16, 16p] (rgb: [n, 16, 16p, 3]), 255 is paper; p - 1 the most patches
         num_patches: np.ndarray, # int64 [n], the black end patch not counted

@@ -42,7 +42,30 @@ def compare(
     factor: float=1.0, # ours is multiplied by it, e.g. 100 for correlations
     demonstration: bool=False, # let a demo in, marked
 ) -> pd.DataFrame: # _COLUMNS, and model and named where the numbers have them (results.standins)
-    "Every cell of a published table beside ours; `scale` is the profile, or 'not run'."
+    """Every cell of a published table beside ours; `scale` is the profile, or 'not run'.
+
+    Parameters
+    ----------
+    run : Run|Record|None
+        None: nothing was run
+    table : str
+        its name in the run
+    published_table : str|None, default None
+        its name in data/paper; None means the same
+    rows : Mapping[str, str]|None, default None
+        our row -> the paper's `row_key`, where they differ
+    columns : Mapping[str, str]|None, default None
+        our column -> the paper's
+    factor : float, default 1.0
+        ours is multiplied by it, e.g. 100 for correlations
+    demonstration : bool, default False
+        let a demo in, marked
+
+    Returns
+    -------
+    pd.DataFrame
+        _COLUMNS, and model and named where the numbers have them (results.standins)
+    """
     theirs = published(published_table or table)
     theirs["row"] = [row_key(*pair) for pair in zip(theirs["row_group"], theirs["row"])]
     _check_names(published_table or table, theirs, row=rows, column=columns)
@@ -69,7 +92,18 @@ _NAMED = re.compile(rf"(?:{'|'.join(MODELS)})(?!\w)")
 def names_model(
     label: str, # a row or a column of a paper, its parts parted by " | "
 ) -> str|None: # one of MODELS
-    "The model with which a part of a label begins: 'BERT(first-last avg)' is BERT, SBERT is none."
+    """The model with which a part of a label begins: 'BERT(first-last avg)' is BERT, SBERT is none.
+
+    Parameters
+    ----------
+    label : str
+        a row or a column of a paper, its parts parted by " | "
+
+    Returns
+    -------
+    str|None
+        one of MODELS
+    """
     found = (_NAMED.match(part) for part in label.split(" | "))
     return next((match[0] for match in found if match), None)
 
@@ -77,7 +111,20 @@ def our_labels(
     beside: pd.DataFrame, # of `compare`
     axis: str, # "row" or "column"
 ) -> dict[str, str]: # label of the paper -> ours, where the two differ
-    "The labels with the model that ours were measured with: 'BERT (text-small-mlm, 3 M)'."
+    """The labels with the model that ours were measured with: 'BERT (text-small-mlm, 3 M)'.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    axis : str
+        "row" or "column"
+
+    Returns
+    -------
+    dict[str, str]
+        label of the paper -> ours, where the two differ
+    """
     if "model" not in beside: return {}
     cells = beside[(beside["scale"] != "not run") & (beside["model"] != "")]
     cells = cells[cells["named"].eq("column") == (axis == "column")]
@@ -93,7 +140,18 @@ def our_labels(
 def decimals(
     beside: pd.DataFrame, # of `compare`
 ) -> dict[str, int]: # column -> 0 to 4
-    "The most decimals that a paper prints in a column; where it prints no number, in the table; else 2."
+    """The most decimals that a paper prints in a column; where it prints no number, in the table; else 2.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+
+    Returns
+    -------
+    dict[str, int]
+        column -> 0 to 4
+    """
     places: dict[str, int] = {}
     for x in beside[beside["paper"].notna()].to_dict("records"):
         places[x["column"]] = max(places.get(x["column"], 0), len(x["printed"].partition(".")[2]))
@@ -108,7 +166,22 @@ def side_by_side(
 ) -> pd.DataFrame: # text cells "paper / ours", laid out as in the paper
     """The table in the paper's own layout, both numbers in each cell; '-': the paper left it blank.
 
-    Of a demo ours alone: what it shows is the form of the table."""
+    Of a demo ours alone: what it shows is the form of the table.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    digits : int|Mapping[str, int], default 2
+        of ours, for all columns or for each; the paper's are as printed
+    intervals : bool, default False
+        add [low, high]
+
+    Returns
+    -------
+    pd.DataFrame
+        text cells "paper / ours", laid out as in the paper
+    """
     def ours(x):
         if x["scale"] == "not run": return "not run"
         n = digits if isinstance(digits, int) else digits[x["column"]]
@@ -127,7 +200,20 @@ def both_labels(
     beside: pd.DataFrame, # of `compare`
     axis: str, # "row" or "column"
 ) -> dict[str, tuple[str, ...]]: # label -> itself, or itself and ours
-    "What a row or a column is called, by the paper and by us; groups that have no name are left out."
+    """What a row or a column is called, by the paper and by us; groups that have no name are left out.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    axis : str
+        "row" or "column"
+
+    Returns
+    -------
+    dict[str, tuple[str, ...]]
+        label -> itself, or itself and ours
+    """
     ours, labels = our_labels(beside, axis), list(dict.fromkeys(beside[axis]))
     short = {label: _UNNAMED.sub("", label) for label in labels}
     if len(set(short.values())) < len(labels): short = dict(zip(labels, labels))
@@ -146,7 +232,19 @@ def to_markdown(
     beside: pd.DataFrame, # of `compare`
     **options, # of `side_by_side`
 ) -> str:
-    "`side_by_side` as a Markdown table; its corner says whose number is which, and the scale."
+    """`side_by_side` as a Markdown table; its corner says whose number is which, and the scale.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    **options
+        of `side_by_side`
+
+    Returns
+    -------
+    str
+    """
     wide = side_by_side(beside, **options)
     rows, columns = (both_labels(beside, axis) for axis in ("row", "column"))
     def line(cells): return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
@@ -159,7 +257,19 @@ def to_html(
     beside: pd.DataFrame, # of `compare`
     **options, # of `side_by_side`
 ) -> str:
-    "`side_by_side` as an HTML table: the paper's name and number above, ours below."
+    """`side_by_side` as an HTML table: the paper's name and number above, ours below.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    **options
+        of `side_by_side`
+
+    Returns
+    -------
+    str
+    """
     wide = side_by_side(beside, **options)
     rows, columns = (both_labels(beside, axis) for axis in ("row", "column"))
     def stacked(texts):

@@ -49,7 +49,21 @@ def difference(
     second: Run|Record,
     tolerance: float=1e-4, # relative: what counts as the same number
 ) -> pd.DataFrame: # where, first, second (None: not there), moved (relative; None: no number, or missing)
-    "What two runs do not share: numbers and ends of intervals, seeds, verdicts and rules. Empty: they agree."
+    """What two runs do not share: numbers and ends of intervals, seeds, verdicts and rules. Empty: they
+    agree.
+
+    Parameters
+    ----------
+    first : Run|Record
+    second : Run|Record
+    tolerance : float, default 1e-4
+        relative: what counts as the same number
+
+    Returns
+    -------
+    pd.DataFrame
+        where, first, second (None: not there), moved (relative; None: no number, or missing)
+    """
     at_least(0)("tolerance", tolerance)
     rows = [*_claims(first.claims, second.claims), *_numbers(first.numbers, second.numbers, tolerance)]
     return pd.DataFrame(rows, columns=list(DIFFERENCE), dtype=object)

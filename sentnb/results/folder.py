@@ -16,7 +16,18 @@ from ..core import figures_dir, file_sha256, fingerprint
 def holder(
     mark: Path, # the file by which a place is held
 ) -> tuple[int, str]|None: # the process and what it does there; None: nobody who lives
-    "Who holds a place."
+    """Who holds a place.
+
+    Parameters
+    ----------
+    mark : Path
+        the file by which a place is held
+
+    Returns
+    -------
+    tuple[int, str]|None
+        the process and what it does there; None: nobody who lives
+    """
     try:
         process, _, what = mark.read_text(encoding="utf-8").partition(" ")
         with contextlib.suppress(PermissionError): os.kill(int(process), 0) # only asks
@@ -27,7 +38,20 @@ def hold(
     mark: Path, # its folder is there
     what: str="", # what is done there: who does the same may do it too
 ) -> int|None: # the process that does something else there; None: the place is ours
-    "Take a place for this process, until it ends or calls `release`."
+    """Take a place for this process, until it ends or calls `release`.
+
+    Parameters
+    ----------
+    mark : Path
+        its folder is there
+    what : str, default ""
+        what is done there: who does the same may do it too
+
+    Returns
+    -------
+    int|None
+        the process that does something else there; None: the place is ours
+    """
     while True:
         with contextlib.suppress(FileExistsError), open(mark, "x", encoding="utf-8") as file:
             file.write(f"{os.getpid()} {what}")
@@ -44,7 +68,18 @@ def release(mark: Path) -> None:
 def digests(
     folder: Path, # of a run
 ) -> dict[str, str]: # file -> sha256
-    "Of the evidence that stands in a folder: all but its record and the executed copies."
+    """Of the evidence that stands in a folder: all but its record and the executed copies.
+
+    Parameters
+    ----------
+    folder : Path
+        of a run
+
+    Returns
+    -------
+    dict[str, str]
+        file -> sha256
+    """
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {str(path.relative_to(folder)): file_sha256(path) for path in files
             if path.suffix != ".ipynb" and path.name != "run.json"}
@@ -53,7 +88,18 @@ def digests(
 def drawn(
     folder: Path, # of a run
 ) -> dict[str, tuple[int, int]]: # file -> what a file written anew has of its own
-    "The pictures in a folder, and the tables that are not the run's numbers and claims."
+    """The pictures in a folder, and the tables that are not the run's numbers and claims.
+
+    Parameters
+    ----------
+    folder : Path
+        of a run
+
+    Returns
+    -------
+    dict[str, tuple[int, int]]
+        file -> what a file written anew has of its own
+    """
     files = (path for path in sorted(folder.glob("[!.]*")) if path.suffix in (".csv", ".pdf", ".png", ".svg"))
     stats = {path.name: path.stat() for path in files if path.name not in ("claims.csv", "numbers.csv", "quotes.csv")}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
@@ -70,7 +116,20 @@ def drawn_since(
     folder: Path, # of a run
     before: Mapping[str, tuple[int, int]], # what `drawn` gave when it began
 ) -> tuple[dict[str, str], list[str]]: # sha256 of each new png and csv; the figures' files that are left over
-    "What a run drew, and what is an earlier one's."
+    """What a run drew, and what is an earlier one's.
+
+    Parameters
+    ----------
+    folder : Path
+        of a run
+    before : Mapping[str, tuple[int, int]]
+        what `drawn` gave when it began
+
+    Returns
+    -------
+    tuple[dict[str, str], list[str]]
+        sha256 of each new png and csv; the figures' files that are left over
+    """
     now = drawn(folder)
     new = [name for name in now if now[name] != before.get(name)]
     earlier = _drawn_before(folder, now)
@@ -106,7 +165,24 @@ def run_folder(
     """figures/NN_name/<profile>, which this process then holds (see `hold`); where a run with other settings
     stands there, or is at work, <profile>-KEY beside it.
 
-    With `SENTNB_REPLACE=1` (`sentnb run --replace`) it takes the place of one that stands. Either is said."""
+    With `SENTNB_REPLACE=1` (`sentnb run --replace`) it takes the place of one that stands. Either is
+    said.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str
+        one of core.PROFILES
+    settings : Mapping[str, Any]
+        JSON values
+    seed : int, default 0
+
+    Returns
+    -------
+    Path
+        created
+    """
     known = json.loads(json.dumps(dict(settings, seed=seed)))
     asked = {name: value for name, value in known.items() if name not in BY_MACHINE}
     folder, key = figures_dir(notebook, profile), fingerprint([notebook, asked])[:8]

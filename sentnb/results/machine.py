@@ -17,7 +17,13 @@ PACKAGES = ("sentnb", "torch", "transformers", "accelerate", "safetensors", "dat
             "pandas", "scikit-learn", "matplotlib", "pangocairocffi", "cairocffi", "Babel")
 
 def code_state() -> dict[str, Any]: # commit, dirty, reason
-    "The commit of the checkout and whether its files differ from it, or null with the reason."
+    """The commit of the checkout and whether its files differ from it, or null with the reason.
+
+    Returns
+    -------
+    dict[str, Any]
+        commit, dirty, reason
+    """
     try: root = project_root()
     except FileNotFoundError: return dict(commit=None, dirty=None, reason="an installed package: no checkout")
     def git(*words):
@@ -33,7 +39,13 @@ def code_state() -> dict[str, Any]: # commit, dirty, reason
     return dict(commit=None, dirty=None, reason=reason)
 
 def versions() -> dict[str, str|None]: # None: not installed
-    "Versions of Python and of the packages that decide numbers, read without importing them."
+    """Versions of Python and of the packages that decide numbers, read without importing them.
+
+    Returns
+    -------
+    dict[str, str|None]
+        None: not installed
+    """
     found: dict[str, str|None] = dict(python=platform.python_version())
     for name in PACKAGES:
         try: found[name] = metadata.version(name)
@@ -52,7 +64,13 @@ def _gpu() -> Any: # torch.cuda where torch is loaded and sees a device, else No
     return torch.cuda if torch is not None and torch.cuda.is_available() else None
 
 def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator, processes
-    "What the run ran on: the accelerator of one process, and the processes that train together."
+    """What the run ran on: the accelerator of one process, and the processes that train together.
+
+    Returns
+    -------
+    dict[str, Any]
+        cpu, cores, memory_gib, accelerator, processes
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpu = _gpu()
     accelerator = None if gpu is None else f"{gpu.device_count()} x {gpu.get_device_name(0)}"
@@ -61,7 +79,13 @@ def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator, process
                 processes=int(os.environ.get("WORLD_SIZE", 1)))
 
 def peak_memory() -> dict[str, float]: # MiB
-    "The largest resident memory of this process so far; and of the GPU, where torch has used one."
+    """The largest resident memory of this process so far; and of the GPU, where torch has used one.
+
+    Returns
+    -------
+    dict[str, float]
+        MiB
+    """
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = dict(process_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/unit, 1))
     if (gpu := _gpu()) is not None: peak["gpu_mib"] = round(gpu.max_memory_allocated()/2**20, 1)

@@ -18,7 +18,19 @@ from .run import Record
 def described(
     model: str, # a checkpoint that is shipped, a Hub id, or how else a setting names it
 ) -> str: # "text-small-mlm, 3 M"
-    "A model and its parameters in millions, by its card; a plain word without a card was trained by the run."
+    """A model and its parameters in millions, by its card; a plain word without a card was trained by the
+    run.
+
+    Parameters
+    ----------
+    model : str
+        a checkpoint that is shipped, a Hub id, or how else a setting names it
+
+    Returns
+    -------
+    str
+        "text-small-mlm, 3 M"
+    """
     card = data_dir("checkpoints")/model/"README.md"
     if "/" in model: return model
     borrowed = "-" in model or "trained" in model   # a checkpoint's name; a word is what a run calls its own
@@ -37,7 +49,18 @@ def _stands_for(model: str) -> str:
 def stand_ins(
     settings: Mapping[str, Any], # of a run
 ) -> dict[str, str]: # one of MODELS, or "" for what all rows began from -> `described`
-    "What stood for the models of the papers in a run; empty where its settings do not say."
+    """What stood for the models of the papers in a run; empty where its settings do not say.
+
+    Parameters
+    ----------
+    settings : Mapping[str, Any]
+        of a run
+
+    Returns
+    -------
+    dict[str, str]
+        one of MODELS, or "" for what all rows began from -> `described`
+    """
     named = {name: settings[name] for name in MODELS if isinstance(settings.get(name), str)}
     named |= settings.get("text_bases") or {}
     first, *_ = settings.get("starts") or [None]   # that of the tables; the others stand beside it
@@ -49,7 +72,18 @@ def stand_ins(
 def with_models(
     record: Record, # of one experiment
 ) -> pd.DataFrame: # its numbers, with columns model and named: "row", "column" or ""
-    "The numbers of a run, each with the model that it was measured with, and what of it names that model."
+    """The numbers of a run, each with the model that it was measured with, and what of it names that model.
+
+    Parameters
+    ----------
+    record : Record
+        of one experiment
+
+    Returns
+    -------
+    pd.DataFrame
+        its numbers, with columns model and named: "row", "column" or ""
+    """
     models = stand_ins(record.details["settings"])
     def of(x):
         for axis in ("row", "column"):

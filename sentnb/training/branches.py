@@ -25,7 +25,23 @@ from .stages import Stage
 def average_weights(
     encoders: Sequence[Any], # of one architecture, at least one
 ) -> Any: # a new encoder; the given ones stay as they are
-    "The uniform average of the weights (the ensemble of section 5.1). ValueError on several architectures."
+    """The uniform average of the weights (the ensemble of section 5.1).
+
+    Parameters
+    ----------
+    encoders : Sequence[Any]
+        of one architecture, at least one
+
+    Returns
+    -------
+    Any
+        a new encoder; the given ones stay as they are
+
+    Raises
+    ------
+    ValueError
+        On several architectures.
+    """
     if not encoders: raise ValueError("average_weights got no encoders")
     states = [encoder.state_dict() for encoder in encoders]
     shapes = [{name: value.shape for name, value in state.items()} for state in states]
@@ -44,7 +60,29 @@ class TimeIsUp(RuntimeError):
 
 @dataclasses.dataclass
 class Branch:
-    "An encoder, what identifies it, and where it and all that grows from it are kept."
+    """An encoder, what identifies it, and where it and all that grows from it are kept.
+
+    Parameters
+    ----------
+    encoder : Any
+        or a masked model
+    key : str
+        of all that made it
+    store : Path
+        its folder and those of its branches are in here
+    folder : Path|None, default None
+        its checkpoints; None: nothing was trained, it is a root or an average
+    history : list[dict], default list()
+        of its last stage, as `fit` gives it
+    seconds : float, default 0.
+        of training, from the root on
+    commits : tuple[str, ...], default ()
+        of the checkout, from the root on; "+": files differed from the commit
+    pieces : list[dict], default list()
+        of its last stage: steps, seconds ...
+    device : Any, default None
+        where its encoder is used; None: wherever it is, nobody moves it
+    """
     encoder: Any # or a masked model
     key: str # of all that made it
     store: Path # its folder and those of its branches are in here
@@ -59,13 +97,25 @@ class Branch:
 
     @property
     def rate(self) -> float: # nan where nothing was trained
-        "Steps a second in its last stage."
+        """Steps a second in its last stage.
+
+        Returns
+        -------
+        float
+            nan where nothing was trained
+        """
         seconds = sum(piece["seconds"] for piece in self.pieces)
         return sum(piece["steps"] for piece in self.pieces)/seconds if seconds else math.nan
 
     @property
     def dev_scores(self) -> dict[int, dict]: # step -> what `dev` gave; a number alone is its "score"
-        "What was measured on dev in its last stage."
+        """What was measured on dev in its last stage.
+
+        Returns
+        -------
+        dict[int, dict]
+            step -> what `dev` gave; a number alone is its "score"
+        """
         measured = (row for row in self.history if "dev" in row)
         return {row["step"]: row.get("dev_scores", dict(score=row["dev"])) for row in measured}
 
@@ -96,14 +146,36 @@ def root(cls: Branch,
     encoder: Any, # as it is now; it is not changed
     store: str|Path, # a folder for all branches of an experiment
 ) -> Branch:
-    "The beginning of a tree; its key is of the weights themselves."
+    """The beginning of a tree; its key is of the weights themselves.
+
+    Parameters
+    ----------
+    encoder : Any
+        as it is now; it is not changed
+    store : str|Path
+        a folder for all branches of an experiment
+
+    Returns
+    -------
+    Branch
+    """
     return cls(encoder, fingerprint([plain(encoder.settings()), weights_digest(encoder)]), Path(store))
 
 @patch(cls_method=True)
 def average(cls: Branch,
     branches: Sequence[Branch], # of one architecture
 ) -> Branch:
-    "The uniform average of their weights (`average_weights`)."
+    """The uniform average of their weights (`average_weights`).
+
+    Parameters
+    ----------
+    branches : Sequence[Branch]
+        of one architecture
+
+    Returns
+    -------
+    Branch
+    """
     encoder = average_weights([branch.encoder for branch in branches])
     key = fingerprint([branch.key for branch in branches])
     commits = tuple(dict.fromkeys(commit for branch in branches for commit in branch.commits))
@@ -149,7 +221,30 @@ def grow(self: Branch,
     dev_key: Any=None, # JSON: what `dev` measures by, where another dev may be asked for one day
     **options: Any, # of fit: dev, eval_every, mixed_precision, weight_decay, workers, ...
 ) -> Branch:
-    "A copy, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has passed."
+    """A copy, trained through one stage; loaded where it was trained before. TimeIsUp when `until` has
+    passed.
+
+    Parameters
+    ----------
+    name : str
+        decides the seed of the stage, and is the readable part of the folder's name
+    stage : Stage
+    seed : int, default 0
+    until : float|None, default None
+        of time.monotonic(): begin no further piece; None: to the end
+    piece_steps : int, default 50
+        steps between looks at the clock
+    resume : bool, default True
+        False: train anew, whatever is there
+    dev_key : Any, default None
+        JSON: what `dev` measures by, where another dev may be asked for one day
+    **options : Any
+        of fit: dev, eval_every, mixed_precision, weight_decay, workers, ...
+
+    Returns
+    -------
+    Branch
+    """
     notify_driver(branch=name)
     key, encoder = _key(self, name, stage, seed, dev_key, options), copy.deepcopy(self.encoder)
     folder = self.store/f"{name}-{key[:8]}"
