@@ -138,9 +138,8 @@ def points(self: Beside,
     dict[str, float]
         Spearman times 100, of all pairs of a test together
     """
-    cosines = sts.cosines_by_set(encoder, {name: self.tests[name] for name in names})
-    return {name: 100*float(np.nan_to_num(sts.spearman(values, self.tests[name][2])))
-            for name, values in cosines.items()}
+    scores = sts.points(encoder, {name: self.tests[name] for name in names})
+    return {name: float(np.nan_to_num(score)) for name, score in scores.items()}
 
 @patch
 def measured(self: Beside,
