@@ -11,6 +11,13 @@ from pathlib import Path
 
 COLUMNS, CELL, FUNCTION, DEPTH = 110, 40, 60, 4
 SHARED_NAMES, SHARED_BLOCK = 5, 10 # names that may stand in several experiments; lines that may not
+# Words that say nothing about a value or a function when they are its whole name
+FUNCTION_WORDS = set("""
+about above again ahead alone along apart asked at below beside beyond both by called drawn each enough even ever
+few fewer found from given gone held here how into it its less like looks made many means meant more most much
+named never now of off on ones other others ours over own place places plain rather rest said same seen several
+shown so some stood such taken taught than that theirs them then there these things this those together told two
+under until what when where whether which while who whole whose why within without yet""".split())
 # One of each kind that one adds, and the words by which the library names it
 ADDED = {"a loss that trains (distillation)": r"\bDistillation\b|\.targets\b|\bdistillation_loss\b",
          "an encoder (static word vectors)": r"\bStaticEncoder\b", "a data set (MPQA)": r"\bMPQA\b",
@@ -71,6 +78,27 @@ def modules(root: Path) -> dict[str, str]:
     "The exported modules: path in the project -> source."
     paths = [path for path in sorted((root/"sentnb").rglob("*.py")) if path.name != "_modidx.py"]
     return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def defined_names(tree: ast.AST) -> list[str]:
+    "Names of functions, classes, parameters and variables that the code defines."
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)): names.append(node.name)
+        elif isinstance(node, ast.arg): names.append(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store): names.append(node.id)
+    return names
+
+
+def function_words(root: Path) -> dict[str, list[str]]:
+    "Function words that are used as identifiers: path -> names."
+    sources = {path: ast.parse(source) for path, source in modules(root).items()}
+    words = {path: defined_names(tree) for path, tree in sources.items()}
+    for path in experiments(root):
+        words[path.name] = [name for code in code_of(path) for name in defined_names(code.tree)]
+    chosen = {path: [name for name in names if name.strip("_") in FUNCTION_WORDS]
+              for path, names in words.items()}
+    return {path: names for path, names in chosen.items() if names}
 
 
 def code_in_front_doors(root: Path) -> list[str]:
