@@ -47,9 +47,10 @@ LIBRARY = notebooks("nbs/api/**/*.ipynb")
 COPIES = {path: notebooks(f"figures/{path.stem}/small*/{path.name}") for path in EXPERIMENTS}
 RAN = [copy for copies in COPIES.values() for copy in copies]
 CARDS = notebooks("data/checkpoints/*/README.md")
+REFERENCE = [Path("docs/profiles.md"), Path("docs/models.md"), Path("docs/library.md")]
 PROJECT = [Path("CONTRIBUTING.md"), Path("CHANGELOG.md")]
 PAGES = {Path("README.md"): Path("index.md"), **{path: path for path in
-         [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN, *CARDS, *PROJECT]}}
+         [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN, *CARDS, *REFERENCE, *PROJECT]}}
 
 
 class Links:
@@ -108,8 +109,8 @@ def children(path: Path) -> list[Path]:
 
 def index(links: Links) -> str:
     top = [path for path in LIBRARY if not any(path in children(other) for other in LIBRARY)]
-    parts = {"Start": [TOUR], "How to": HOWTOS, "Experiments": EXPERIMENTS, "Library": top,
-             "Encoders that come along": CARDS, "Project": PROJECT}
+    parts = {"Start": [TOUR], "How to": HOWTOS, "Experiments": EXPERIMENTS, "Reference": REFERENCE, "Library": top,
+             "Models": CARDS, "Project": PROJECT}
     trees = [toctree(paths, caption=caption) for caption, paths in parts.items()]
     return links((ROOT/"README.md").read_text(encoding="utf-8")) + "".join(trees)
 

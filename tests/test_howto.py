@@ -25,7 +25,7 @@ def test_reads_like_a_page(path):
     text = text_of(path)
     assert re.match(r"# .+\n\n> .+", text), "a title, and one sentence"
     assert re.search(r"^## For (your|another)", text, re.M), "what to change for one's own data"
-    assert "**What it does not do:**" in text
+    assert "**Limitation:**" in text
     links = [link for link in re.findall(r"\]\(([^)\s#]+)", text) if "://" not in link]
     assert links and [link for link in links if not (path.parent/link).exists()] == []
 

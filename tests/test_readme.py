@@ -1,4 +1,4 @@
-"""Every command block of README.md: Python is run, and so is what is quick; what takes long is checked."""
+"""Command blocks of README.md and of the pages in docs: Python runs, and quick commands too; slow ones are parsed."""
 import csv
 import re
 import shlex
@@ -15,15 +15,16 @@ from sentnb.results import VERDICTS, prose_numbers
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT/"README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
-PYTHON = [code for kind, code in BLOCKS if kind == "python"]
+PAGES = {path.name: path.read_text(encoding="utf-8")
+         for path in (ROOT/"README.md", *sorted((ROOT/"docs").glob("*.md")))}
+BLOCKS = [block for text in PAGES.values() for block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)]
 COMMANDS = [line for kind, code in BLOCKS if kind == "sh" for line in code.splitlines() if line.strip()]
 
 
 def test_kinds_of_blocks():
     kinds = {kind for kind, _ in BLOCKS}
     assert kinds <= {"sh", "python", ""}, "a block of a kind that no test reads"
-    assert len(PYTHON) >= 3 and len(COMMANDS) >= 5
+    assert len(COMMANDS) >= 5
     first = [code.strip() for kind, code in BLOCKS[:2]]
     assert first == ["make leapfrog", "make test"], "the two commands come first"
 
@@ -42,14 +43,22 @@ def test_results_are_those_of_the_runs():
         if sum(counts): assert f"| `{paper}` | {sum(counts)} | {' | '.join(map(str, counts))} |" in README
 
 
-def test_python_blocks(python):
-    "In one namespace, from top to bottom; a block that needs the network is compiled only."
-    here = []
-    for code in PYTHON:
-        compile(code, "README.md", "exec")
-        if not code.startswith("# needs the network"): here.append(code)
-    assert len(here) >= 3
-    assert python("\n".join(here), HF_HUB_OFFLINE="1").strip()
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks(page, python):
+    "The blocks of a page run in one namespace, from top to bottom, and print what the page shows below them."
+    blocks = re.findall(r"^```python\n(.*?)^```\n(?:\nprints\n\n```\n(.*?)^```$)?", PAGES[page], re.M | re.S)
+    local = [(code, shown) for code, shown in blocks if not code.startswith("# needs the network")]
+    for code, _ in blocks: compile(code, page, "exec")
+    if not local: return
+    printed = python("\n".join(code for code, _ in local), HF_HUB_OFFLINE="1")
+    assert printed.strip()
+    for _, shown in local: assert shown in printed
+
+
+def test_the_readme_is_short_and_leads_to_every_page():
+    assert len(README.split()) <= 1_500
+    for page in PAGES:
+        if page != "README.md": assert f"(docs/{page})" in README, page
 
 
 @pytest.mark.parametrize("command", COMMANDS)
