@@ -102,8 +102,9 @@ def test_experiment(path):
     statements = ast.parse(source(tagged[0])).body
     assert all(isinstance(node, (ast.Assign, ast.AnnAssign)) for node in statements), "plain assignments"
     before = code_cells(dict(cells=notebook["cells"][:notebook["cells"].index(tagged[0])]))
-    used = [cell for cell in before if re.search(r"\b(profile|seed|seeds)\b", source(cell))]
-    assert not used, "nothing uses a parameter above the cell that sets it"
+    names = {node.id for cell in before for node in ast.walk(ast.parse(source(cell)))
+             if isinstance(node, ast.Name)}
+    assert not names & {"profile", "seed", "seeds"}, "a parameter is used above the cell that sets it"
     for cell in code_cells(notebook):
         assert not cell["outputs"], f"an experiment keeps none: its executed copy does; {EMPTY}"
         exports = re.search(r"^#\| *(export|default_exp|exporti|exports)\b", source(cell), re.M)

@@ -39,8 +39,10 @@ def plan_of(
     path, values, known = find(name).resolve(), dict(values or {}), {}
     check_values(path, profile, values)
     with tempfile.TemporaryDirectory() as folder, modified_env(SENTNB_FIGURES=folder):
-        for cell in read(path).cells:
-            if cell.cell_type != "code": continue
+        cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
+        tagged = ["parameters" in cell.metadata.get("tags", []) for cell in cells]
+        first = tagged.index(True) if True in tagged else 0
+        for cell in cells[first:]: # the demonstration of the method before it is not needed for the plan
             try: code = compile(cell.source, f"{path.name}, a cell", "exec")
             except SyntaxError as error:
                 line = (error.text or cell.source).strip()
