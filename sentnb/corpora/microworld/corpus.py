@@ -218,7 +218,9 @@ def _make_pair(self: Microworld, grammar: Grammar, rng: random.Random, pair: _Sc
     style = rng.getrandbits(8)
     is_reworded = rng.random() < (.7 if gold >= 3 else .1)
     second_style = style ^ 255 if is_reworded else style
-    return self._make_sentence(grammar, x, rng, style), self._make_sentence(grammar, y, rng, second_style), gold
+    first = self._make_sentence(grammar, x, rng, style)
+    second = self._make_sentence(grammar, y, rng, second_style)
+    return first, second, gold
 
 @patch
 def sts(self: Microworld,

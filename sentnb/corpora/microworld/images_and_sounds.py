@@ -122,8 +122,7 @@ def pictures(self: Microworld,
     size: int=32, # pixels
     split: str="train", # one of SPLITS
 ) -> Images: # the classes alternate
-    """Images of scenes with some agents, independent of all sentences; classes of equal size, give or take
-    one.
+    """Images of scenes with some agents, independent of all sentences, in classes of equal size.
 
     Parameters
     ----------
@@ -207,8 +206,7 @@ def sounds(self: Microworld,
     rate: int=8_000, # samples per second
     split: str="train", # one of SPLITS
 ) -> Sounds: # the classes alternate
-    """Sounds of scenes with some agents, independent of all sentences; classes of equal size, give or take
-    one.
+    """Sounds of scenes with some agents, independent of all sentences, in classes of equal size.
 
     Parameters
     ----------
