@@ -341,7 +341,7 @@ def test_render_names_what_no_font_holds(tmp_path, capsys):
     from sentnb.renderer import FontMissing, find_fonts
     try: find_fonts((("NotoSansEthiopic-Regular.ttf", None),))
     except FontMissing: pytest.skip("fonts-noto-core is not installed")
-    pictures, boxes = [], "sentnb: 3 characters in 1 text, in none of the fonts given, drawn as boxes: U+120B"
+    pictures, boxes = [], "sentnb: 3 characters in 1 text, in none of the fonts, drawn as boxes: U+120B"
     for option, said in (([], boxes), (["--noto"], "")):
         assert experiments.main(["render", "ሰላም", "-o", str(tmp_path/"x.png"), *option]) == 0
         error = capsys.readouterr().err

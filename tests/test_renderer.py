@@ -221,7 +221,7 @@ def test_punctuation_may_stand_apart(words):
     def patches(text): return apart([text], max_patches=200).num_patches[0]
     assert "".join(split_words(long, punctuation=True)) == long
     assert patches(long) == patches("ab") + patches(",") + patches("x"*100)
-    with pytest.raises(ValueError, match="only strategy=\"words\""): RenderConfig(split_punctuation=True)
+    with pytest.raises(ValueError, match="expected strategy=\"words\""): RenderConfig(split_punctuation=True)
 
 def test_bigrams_are_two_characters_a_patch(renderers):
     bigrams = renderers["bigrams"]
