@@ -101,6 +101,8 @@ class Published:
         repository, file and sha256 of its font
     file : str|None, default None
         the only file that is read, for a repository that is not a model of transformers
+    shape : tuple[int, int, float]|None, default None
+        layers, width, parameters in millions
     """
     commit: str # 40 hexadecimal digits
     licence: str
@@ -108,31 +110,37 @@ class Published:
     pickled: bool=False # whether its weights are pickled and must be converted to safetensors
     font: tuple[str, str, str]|None=None # repository, file and sha256 of its font
     file: str|None=None # the only file that is read, for a repository that is not a model of transformers
+    shape: tuple[int, int, float]|None=None # layers, width, parameters in millions
 
 _GO_NOTO = ("Team-PIXEL/pixel-base", "GoNotoCurrent.ttf",
             "83ab5c39e2b1c34a955136275ce0db068cb20d9643ead033d6b8124a73ab4f64")
 
 MODELS: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
-        "86b5e0934494bd15c9632b12f734a8a67f723594", "Apache-2.0", 440_000_000),
+        "86b5e0934494bd15c9632b12f734a8a67f723594", "Apache-2.0", 440_000_000, shape=(12, 768, 110)),
     "google-bert/bert-base-multilingual-cased": Published(
-        "3f076fdb1ab68d5b2880cb87a0886f315b8146f8", "Apache-2.0", 714_000_000),
-    "FacebookAI/roberta-base": Published("e2da8e2f811d1448a5b465c236feacd80ffbac7b", "MIT", 499_000_000),
-    "google/canine-s": Published("75d6d0b3f4d0bffed0ca7ddd0b73949977d4ca02", "Apache-2.0", 528_000_000),
+        "3f076fdb1ab68d5b2880cb87a0886f315b8146f8", "Apache-2.0", 714_000_000, shape=(12, 768, 178)),
+    "FacebookAI/roberta-base": Published(
+        "e2da8e2f811d1448a5b465c236feacd80ffbac7b", "MIT", 499_000_000, shape=(12, 768, 125)),
+    "google/canine-s": Published(
+        "75d6d0b3f4d0bffed0ca7ddd0b73949977d4ca02", "Apache-2.0", 528_000_000, shape=(12, 768, 132)),
     "google/byt5-base": Published(
-        "92d8c008d55cf7c254915bac165171dfe6c20c44", "Apache-2.0", 2_330_000_000, pickled=True),
+        "92d8c008d55cf7c254915bac165171dfe6c20c44", "Apache-2.0", 2_330_000_000, pickled=True,
+        shape=(18, 1536, 417)),
     "Team-PIXEL/pixel-base": Published(
-        "8f504f130c709c6e700d39d18c78d20410b78030", "Apache-2.0", 465_000_000, pickled=True, font=_GO_NOTO),
+        "8f504f130c709c6e700d39d18c78d20410b78030", "Apache-2.0", 465_000_000, pickled=True, font=_GO_NOTO,
+        shape=(12, 768, 86)),
     "Pixel-Linguist/Pixel-Linguist-v0": Published(
-        "086b70818b2241e81b0de131aa5debe982af7a54", "unknown", 362_000_000, pickled=True, font=_GO_NOTO),
+        "086b70818b2241e81b0de131aa5debe982af7a54", "unknown", 362_000_000, pickled=True, font=_GO_NOTO,
+        shape=(12, 768, 86)),
     "stanfordnlp/glove": Published(
         "1db2080b2d94def6e5b0386a523102f9d8849e9d", "PDDL", 862_000_000, file="glove.6B.zip"),
     "sentence-transformers/all-MiniLM-L6-v2": Published(
-        "8b3219a92973c328a8e22fadcfa821b5dc75636a", "Apache-2.0", 91_000_000),
+        "8b3219a92973c328a8e22fadcfa821b5dc75636a", "Apache-2.0", 91_000_000, shape=(6, 384, 23)),
     "intfloat/multilingual-e5-small": Published(
-        "fd1525a9fd15316a2d503bf26ab031a61d056e98", "MIT", 471_000_000),
+        "fd1525a9fd15316a2d503bf26ab031a61d056e98", "MIT", 471_000_000, shape=(12, 384, 118)),
     "google-bert/bert-large-uncased": Published(
-        "6da4b6a26a1877e173fca3225479512db81a5e5b", "Apache-2.0", 1_340_000_000),
+        "6da4b6a26a1877e173fca3225479512db81a5e5b", "Apache-2.0", 1_340_000_000, shape=(24, 1024, 335)),
     "google/vit-base-patch16-224": Published(
         "3f49326eb077187dfe1c2a2bb15fbd74e6ab91e3", "Apache-2.0", 346_000_000, file="model.safetensors")}
 

@@ -16,7 +16,7 @@ from .commands import main
 # What loads torch is imported on first use: the command line starts without it.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__, study=["Study", "warmup_steps"], requirements=["Needed", "look", "needed"],
-    plan=["Plan", "Training", "data_sets", "scored_sets"], shipping=["as_shipped", "score_table", "ship"])
+    plan=["Plan", "Shape", "Training", "compare_with_run", "data_sets", "read_shape", "scored_sets"], shipping=["as_shipped", "score_table", "ship"])
 __all__ += [
     "Experiment", "introduce", "experiments", "find", "parameters", "parse_value", "parse_assignments",
     "RunFailed", "CellFailed", "run", "run_together", "lines", "encode_file", "render_text", "main"]

@@ -245,8 +245,8 @@ def grow(self: Branch,
     -------
     Branch
     """
-    notify_driver(branch=name)
     key, encoder = _key(self, name, stage, seed, dev_key, options), copy.deepcopy(self.encoder)
+    notify_driver(branch=name, key=key, steps=stage.steps, tasks=len(stage.tasks))
     folder = self.store/f"{name}-{key[:8]}"
     go_on = functools.partial(fit, encoder, [stage], folder, seed=derive_seed(seed, name), label=name,
                               **options)
