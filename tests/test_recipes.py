@@ -311,6 +311,34 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     assert len(found.sha256) == 64
 
 
+def test_the_shape_of_a_model_is_read_or_declared():
+    read = experiments.read_shape
+    assert read("pixel-small-mae")[:2] == (4, 192) and read("sentnb-small")[:2] == (1, 384)
+    assert read("all-MiniLM-L6-v2") == read("sentence-transformers/all-MiniLM-L6-v2") == (6, 384, 23)
+    assert read("mbert-standin")[:2] == (8, 384) and 110 < read("mbert-standin").millions < 112
+    assert experiments.Shape(12, 768).millions == pytest.approx(85, abs=.1)
+    with pytest.raises(ValueError, match="the shape of 'no-such/model' is unknown"): read("no-such/model")
+    training = experiments.Training("one", None, 1, 1, 1, 8)
+    with pytest.raises(ValueError, match="training 'one' has no model: expected a name, or a Shape"): training.shape
+
+
+def test_every_declared_model_is_as_large_as_its_configuration():
+    for name in ("text-small-mlm", "pixel-medium-mae"):
+        shape = experiments.read_shape(name)
+        config = json.loads((Path("data/checkpoints")/name/"config.json").read_text(encoding="utf-8"))
+        assert shape[:2] == (config["num_hidden_layers"], config["hidden_size"]) and shape.millions > 1
+
+
+@pytest.mark.parametrize("steps, found", [
+    ([20, 20, 30], []), ([20, 20, 30, 30], []), ([20, 30], ["trainings of 20 steps: 2 planned, 1 trained"]),
+    ([20, 20, 5], ["trainings of 5 steps: 0 planned, 1 trained"]), ([20, 20], [])])
+def test_a_plan_is_compared_with_what_was_trained(tmp_path, steps, found):
+    lines = [dict(trainings=[["visual", 2, 20, False], ["rounds", 2, 30, True]])]
+    lines += [dict(branch="x", key=str(i), steps=n, tasks=1) for i, n in enumerate(steps)]
+    (tmp_path/"messages").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert experiments.compare_with_run(tmp_path/"messages") == found
+
+
 def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
     "A download that has been made lowers what is to be downloaded, and nothing else."
     def plan_where(place, bytes):
