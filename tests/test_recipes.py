@@ -175,7 +175,7 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
         read.add((name, revision))
         return [("A.", text, text) for text in ("entailment", "contradiction")]
     monkeypatch.setattr("sentnb.corpora.examples.load", load)
-    monkeypatch.setattr(corpora, "mapped", mapped)
+    monkeypatch.setattr(corpora, "map_split", mapped)
     monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=2))
     kinds, commit = ("triples", "bilingual"), "c0ffee"
