@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from nbdev.clean import clean_nb
 
+from sentnb import results
 from sentnb.experiments import introduce, parameters
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,8 @@ ALL = EXPERIMENTS + LIBRARY + OTHERS
 LARGEST = 400_000 # bytes of outputs a notebook
 EMPTY = "saved by another Jupyter than `make lab`'s? type: make clean-notebooks"
 AGAIN = f"{EMPTY}; if it is its code that shows so, change it, and type: make notebooks"
+
+RELEASE = False # at a release every committed run must be of the code as it is
 
 # What must not stand in a notebook: paths of somebody's machine, credentials, the address of an object.
 FORBIDDEN = [r"/home/\w", r"/root/", r"/Users/\w", r"/tmp/tmp\w", r"/work/\w", r"[A-Z]:\\\\Users",
@@ -198,3 +201,22 @@ def test_notebooks_are_clean(exported):
 def test_export_keeps_the_project_files(exported):
     for name in ("settings.ini", "pyproject.toml", "setup.py"):
         assert filecmp.cmp(exported/name, ROOT/name, shallow=False), f"nbdev rewrites {name}"
+
+
+RUNS = sorted((ROOT/"figures").glob("*/small*/run.json"))
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: f"{path.parent.parent.name}/{path.parent.name}")
+def test_a_committed_run_is_of_the_code_as_it_is(path):
+    details = json.loads(path.read_text(encoding="utf-8"))
+    if not results.is_code_changed(details): return
+    message = f"code changed since this run (commit {str(details['code']['commit'])[:10]}): run it again"
+    assert not RELEASE, message
+    pytest.skip(message)
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: f"{path.parent.parent.name}/{path.parent.name}")
+def test_an_executed_copy_holds_the_code_of_its_run(path):
+    details = json.loads(path.read_text(encoding="utf-8"))
+    if "code_sha256" not in details: pytest.skip("a run without a hash of its code: run it again")
+    assert results.code_sha256(path.with_name(f"{path.parent.parent.name}.ipynb")) == details["code_sha256"]

@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 
 from sentnb import results
 from sentnb.core import fingerprint
-from sentnb.results import html, latex, report, substitutes, verdicts
+from sentnb.results import html, latex, report, verdicts
+from sentnb.results.compare import describe_model, with_models
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [tuple(row) for row in results.catalogue()[["paper", "id"]].to_numpy()]
@@ -143,15 +144,15 @@ def test_claims_csv_is_rendered_from_the_stored_parts(folder, claim):
             assert part.verdict == results.settle((part.low, part.high), part.direction, part.margin).verdict
 
 
-def test_what_stands_for_a_model_is_read_from_the_run():
+def test_the_model_of_each_number_is_declared_by_the_run():
     for path in sorted((ROOT/"figures").glob("*/small/run.json")):
         record = results.load_run(path.parent)
-        frame = substitutes.with_models(record)
+        frame = with_models(record)
         ours = frame[frame["table"].str.match("(pixel|micse)_table")]
         assert (ours["model"] != "").all(), f"{path}: {ours[ours['model'] == ''].iloc[:1]}"
     card = (ROOT/"data"/"checkpoints"/"text-small-mlm"/"README.md").read_text(encoding="utf-8")
     million = round(int(re.search(r"([\d,]+) parameters", card)[1].replace(",", ""))/1e6)
-    assert substitutes.stand_ins(dict(base="text-small-mlm"))["BERT"] == f"text-small-mlm, {million} M"
+    assert describe_model("text-small-mlm") == f"text-small-mlm, {million} M"
 
 
 # The pages
@@ -197,9 +198,9 @@ def check_page(path: Path) -> Page:
     return page
 
 
-def fake(figures: Path, notebook: str, profile: str, numbers=(), claims=(), pictures=(), settings={},
+def fake(figures: Path, notebook: str, profile: str, numbers=(), claims=(), pictures=(), substitutes_for={},
          **notes):
-    run = results.Run(notebook, profile, settings, folder=figures/notebook/profile)
+    run = results.Run(notebook, profile, {}, folder=figures/notebook/profile, substitutes_for=substitutes_for)
     for cell in numbers: run.add(*cell)
     for id, verdict in claims: run.claim(id, verdict)
     for key, value in notes.items(): run.note(key, value)

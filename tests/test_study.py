@@ -112,8 +112,8 @@ def test_substitutes_are_recorded():
                                     bases=({"RoBERTa": "d"}, {}, {})))
     named = {"BERT": "base", "PIXEL": "starts", "RoBERTa": "bases"}
     study = Study("98_x", table, substitutes_for=named)
-    assert study.run.settings["substitutes"] == {"BERT": "tiny", "PIXEL": "a", "RoBERTa": "d"}
-    assert Study("98_x", table, "paper", substitutes_for=named).run.settings["substitutes"] == {}
+    assert study.run.substitutes_for == {"BERT": "tiny", "PIXEL": "a", "RoBERTa": "d"}
+    assert Study("98_x", table, "paper", substitutes_for=named).run.substitutes_for == {}
     with pytest.raises(ValueError, match="substitutes_for: BERT: no setting 'bsae'"):
         Study("98_x", table, substitutes_for={"BERT": "bsae"})
 

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['PAPERS', 'Claim', 'catalogue', 'claim', 'claims', 'hyperparameters', 'published', 'published_points',
            'published_value', 'row_key', 'tables', 'Interval', 'bootstrap', 'interval', 'paired_difference',
-           'percentiles', 'redraw_counts', 'redraws', 'wilson', 'VERDICTS', 'Estimate', 'Part', 'Verdict', 'not_run',
-           'over_seeds', 'settle', 'settle_all', 'settle_most', 'settle_p_value', 'verdicts_on_other_base', 'Scores',
-           'PACKAGES', 'code_state', 'hardware', 'peak_memory', 'versions', 'CLAIMS', 'DEMONSTRATION', 'NUMBERS',
-           'Record', 'Run', 'load_run', 'run_folder', 'compare', 'side_by_side', 'to_html', 'to_markdown', 'difference']
+           'percentiles', 'redraw_counts', 'redraws', 'wilson', 'DEMONSTRATION', 'VERDICTS', 'Estimate', 'Part',
+           'Verdict', 'not_run', 'over_seeds', 'settle', 'settle_all', 'settle_most', 'settle_p_value',
+           'verdicts_on_other_base', 'Scores', 'PACKAGES', 'code_sha256', 'code_state', 'hardware', 'is_code_changed',
+           'peak_memory', 'run_folder', 'versions', 'CLAIMS', 'NUMBERS', 'Record', 'Run', 'describe_run', 'load_run',
+           'compare', 'difference', 'side_by_side', 'to_html', 'to_markdown']
 
 # %% ../../nbs/api/1_results/00_results.ipynb #003329e1
 from sentnb.results.papers import (
@@ -20,16 +21,16 @@ from .verdicts import (
     DEMONSTRATION, VERDICTS, Estimate, Part, Verdict, not_run, over_seeds, settle, settle_all, settle_most,
     settle_p_value, verdicts_on_other_base)
 from .scores import Scores
-from .machine import PACKAGES, code_state, hardware, peak_memory, versions
-from .folder import run_folder
-from .run import CLAIMS, NUMBERS, Record, Run, load_run
-from .compare import compare, side_by_side, to_html, to_markdown
-from .difference import difference
+from .folder import (
+    PACKAGES, code_sha256, code_state, hardware, is_code_changed, peak_memory, run_folder, versions)
+from .run import CLAIMS, NUMBERS, Record, Run, describe_run, load_run
+from .compare import compare, difference, side_by_side, to_html, to_markdown
 
 _all_ = [
     "PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "published_points",
-    "published_value",    "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference", "percentiles",
-    "redraw_counts", "redraws", "wilson", "VERDICTS", "Estimate", "Part", "Verdict", "not_run",
-    "over_seeds", "settle", "settle_all", "settle_most", "settle_p_value", "verdicts_on_other_base", "Scores", "PACKAGES", "code_state",
-    "hardware", "peak_memory", "versions", "CLAIMS", "DEMONSTRATION", "NUMBERS", "Record", "Run", "load_run",
-    "run_folder", "compare", "side_by_side", "to_html", "to_markdown", "difference"]
+    "published_value", "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference",
+    "percentiles", "redraw_counts", "redraws", "wilson", "DEMONSTRATION", "VERDICTS", "Estimate", "Part", "Verdict",
+    "not_run", "over_seeds", "settle", "settle_all", "settle_most", "settle_p_value", "verdicts_on_other_base",
+    "Scores", "PACKAGES", "code_sha256", "code_state", "hardware", "is_code_changed", "peak_memory", "run_folder",
+    "versions", "CLAIMS", "NUMBERS", "Record", "Run", "describe_run", "load_run", "compare", "difference",
+    "side_by_side", "to_html", "to_markdown"]

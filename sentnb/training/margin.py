@@ -33,17 +33,7 @@ class _Translations(TextObjective): # a loss of two lists of vectors, over those
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0), scale=positive(1.))
 class AdditiveMargin(_Translations):
-    """Additive-margin softmax in both directions (CMLM's bitext retrieval;
-    `losses.additive_margin_softmax`).
-
-    Parameters
-    ----------
-    view : View, default Pairs()
-    margin : float, default 0.3
-        of the right pair's cosine
-    scale : float, default 1.
-        of the cosines
-    """
+    "Additive-margin softmax in both directions (CMLM's bitext retrieval; `losses.additive_margin_softmax`)."
     view: View = Pairs()
     margin: float = 0.3 # of the right pair's cosine
     scale: float = 1. # of the cosines
@@ -54,14 +44,7 @@ class AdditiveMargin(_Translations):
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0))
 class MaxHinge(_Translations):
-    """The hardest negative of each direction (VSE++; Contextual Lensing's ranker; `losses.max_hinge`).
-
-    Parameters
-    ----------
-    view : View, default Pairs()
-    margin : float, default 0.2
-        by which the right pair has to win
-    """
+    "The hardest negative of each direction (VSE++; Contextual Lensing's ranker; `losses.max_hinge`)."
     view: View = Pairs()
     margin: float = 0.2 # by which the right pair has to win
 
@@ -70,14 +53,7 @@ class MaxHinge(_Translations):
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0))
 class SumHinge(_Translations):
-    """Every negative that comes too near, to begin with (VSE++; `losses.sum_hinge`).
-
-    Parameters
-    ----------
-    view : View, default Pairs()
-    margin : float, default 0.2
-        by which the right pair has to win
-    """
+    "Every negative that comes too near, to begin with (VSE++; `losses.sum_hinge`)."
     view: View = Pairs()
     margin: float = 0.2 # by which the right pair has to win
 
@@ -88,20 +64,7 @@ def relation(
     u: Tensor, # [n, d], of the premises
     v: Tensor, # [n, d], of the hypotheses
 ) -> Tensor: # [n, 4d]
-    """What the classifier sees of two vectors.
-
-    Parameters
-    ----------
-    u : Tensor
-        [n, d], of the premises
-    v : Tensor
-        [n, d], of the hypotheses
-
-    Returns
-    -------
-    Tensor
-        [n, 4d]
-    """
+    "What the classifier sees of two vectors."
     return torch.cat([u, v, u*v, (u - v).abs()], dim=1)
 
 @dataclasses.dataclass(frozen=True)
@@ -109,16 +72,7 @@ def relation(
 class Entailment(Known):
     """A two-layer network says how a hypothesis stands to its premise.
 
-    Examples are (premise, hypothesis, class), the class a whole number from 0.
-
-    Parameters
-    ----------
-    view : View, default Pairs()
-    hidden : int, default 512
-        units between the two layers (Contextual Lensing searches 256 to 1024)
-    classes : int, default 3
-        entailment, neutral, contradiction
-    """
+    Examples are (premise, hypothesis, class), the class a whole number from 0."""
     view: View = Pairs()
     hidden: int = 512 # units between the two layers (Contextual Lensing searches 256 to 1024)
     classes: int = 3 # entailment, neutral, contradiction

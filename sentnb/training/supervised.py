@@ -26,17 +26,7 @@ class Known(TextObjective):
     number = float
 
     def texts_of(self, example: Sequence[Any]) -> Any: # what the view is given
-        """All of an example but the number.
-
-        Parameters
-        ----------
-        example : Sequence[Any]
-
-        Returns
-        -------
-        Any
-            what the view is given
-        """
+        "All of an example but the number."
         return tuple(example[:-1])
 
     def is_right(self,
@@ -64,20 +54,7 @@ class Known(TextObjective):
         encoder: Any, # that embeds
         batch: Batch, # with what is known behind its tensors
     ) -> tuple[Tensor, tuple]: # vectors of this process; of all processes a, b and what is known
-        """Vectors of both texts, beside what is known of them.
-
-        Parameters
-        ----------
-        encoder : Any
-            that embeds
-        batch : Batch
-            with what is known behind its tensors
-
-        Returns
-        -------
-        tuple[Tensor, tuple]
-            vectors of this process; of all processes a, b and what is known
-        """
+        "Vectors of both texts, beside what is known of them."
         *tensors, known = batch.tensors
         vectors = embed(encoder, tensors)
         a, b = (gather(view) for view in vectors.chunk(batch.num_views))
@@ -107,14 +84,7 @@ class CosineRegression(Known):
 class CoSENT(Known):
     """The cosines of pairs shall stand in the order of their scores (`losses.cosent`).
 
-    Examples are (text, text, score), on any scale: higher is more alike.
-
-    Parameters
-    ----------
-    view : View, default Pairs()
-    temperature : float, default 0.05
-        tau
-    """
+    Examples are (text, text, score), on any scale: higher is more alike."""
     view: View = Pairs()
     temperature: float = 0.05 # tau
 
@@ -131,14 +101,7 @@ class CoSENT(Known):
 class SupCon(Known):
     """Texts of one label shall be nearer than others (Khosla et al. 2020; `losses.sup_con`).
 
-    Examples are (text, label), the label a whole number.
-
-    Parameters
-    ----------
-    view : View, default Same()
-    temperature : float, default 0.07
-        tau
-    """
+    Examples are (text, label), the label a whole number."""
     view: View = Same()
     temperature: float = 0.07 # tau
 
