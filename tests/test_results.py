@@ -367,13 +367,13 @@ def test_no_run_silently_replaces_another(tmp_path, monkeypatch, capsys):
     others = [folder(steps=8), folder(sizes=[1]), folder(seed=1), folder(data="public")]
     assert all(re.fullmatch("small-[0-9a-f]{8}", name) for name in others) and len(set(others)) == 4
     told = capsys.readouterr().out.splitlines()
-    assert len(told) == 4 and "(steps: 7, here 8): this one goes to" in told[0] and others[0] in told[0]
-    assert "sentnb run --replace" in told[0] and "data: not there, here public" in told[3]
+    assert len(told) == 4 and "(steps: 7, here 8): this run goes to" in told[0] and others[0] in told[0]
+    assert "sentnb run --replace" in told[0] and "data: not set, here public" in told[3]
     assert folder(device="cuda", steps=8) == others[0], "the key is of what was asked for"
     Run("05_leapfrog", "small", settings | dict(steps=8)).save()
     assert kept == {path: path.read_bytes() for path in kept}
     monkeypatch.setenv("SENTNB_REPLACE", "1")
-    assert folder(steps=8) == "small" and "this one replaces it" in capsys.readouterr().out
+    assert folder(steps=8) == "small" and "this run replaces it" in capsys.readouterr().out
 
 
 def test_two_runs_at_once_do_not_share_a_folder(tmp_path, monkeypatch, capsys):

@@ -20,7 +20,25 @@ def text_width(
     pixels: np.ndarray, # uint8 [16, W]
     num_patches: int, # of text
 ) -> int: # pixels
-    "The width of the text; ValueError if text and end patch do not fit."
+    """The width of the text.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W]
+    num_patches : int
+        of text
+
+    Returns
+    -------
+    int
+        pixels
+
+    Raises
+    ------
+    ValueError
+        If text and end patch do not fit.
+    """
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
         raise ValueError(f"{_describe(pixels)}: expected a uint8 array [16, W]")
     height, width = pixels.shape
@@ -36,7 +54,24 @@ def crop(
     rng: random.Random, # the source of randomness
     share: tuple[float, float]=(.5, .9), # bounds of the share of patches to keep, drawn uniformly
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; number of patches kept
-    "Keep a random run of patches, but at least one and not all. A strip of one patch is unchanged."
+    """Keep a random run of patches, but at least one and not all. A strip of one patch is unchanged.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        of text
+    rng : random.Random
+        the source of randomness
+    share : tuple[float, float], default (.5, .9)
+        bounds of the share of patches to keep, drawn uniformly
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; number of patches kept
+    """
     text_width(pixels, num_patches)
     if not 0 <= share[0] <= share[1] <= 1:
         raise ValueError(f"share={share}: expected 0 <= least <= greatest <= 1")
@@ -57,7 +92,22 @@ def horizontal_flip(
     num_patches: int, # of text
     rng: random.Random, # unused
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; the same number of patches
-    "Mirror the text left to right."
+    """Mirror the text left to right.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        of text
+    rng : random.Random
+        unused
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; the same number of patches
+    """
     width = text_width(pixels, num_patches)
     view = pixels.copy()
     view[:, :width] = pixels[:, :width][:, ::-1]
@@ -68,7 +118,22 @@ def vertical_flip(
     num_patches: int, # of text
     rng: random.Random, # unused
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; the same number of patches
-    "Mirror the text top to bottom."
+    """Mirror the text top to bottom.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        of text
+    rng : random.Random
+        unused
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; the same number of patches
+    """
     width = text_width(pixels, num_patches)
     view = pixels.copy()
     view[:, :width] = pixels[::-1, :width]
@@ -81,7 +146,24 @@ def blur(
     rng: random.Random, # draws sigma
     sigma: tuple[float, float]=(.5, 1.5), # bounds of the standard deviation in pixels, drawn uniformly
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; the same number of patches
-    "Blur the text with a Gaussian kernel of random width."
+    """Blur the text with a Gaussian kernel of random width.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        of text
+    rng : random.Random
+        draws sigma
+    sigma : tuple[float, float], default (.5, 1.5)
+        bounds of the standard deviation in pixels, drawn uniformly
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; the same number of patches
+    """
     width = text_width(pixels, num_patches)
     if not 0 < sigma[0] <= sigma[1]:
         raise ValueError(f"sigma={sigma}: expected 0 < least <= greatest, in pixels")
@@ -109,7 +191,24 @@ def image_mixture(
     rng: random.Random, # the source of randomness
     names: Sequence[str]=tuple(_SINGLE), # of IMAGE_AUGMENTERS
 ) -> tuple[np.ndarray, int]: # uint8 [16, W]; number of patches of text
-    "One of the four views, drawn for each strip."
+    """One of the four views, drawn for each strip.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [16, W], not changed
+    num_patches : int
+        of text
+    rng : random.Random
+        the source of randomness
+    names : Sequence[str], default tuple(_SINGLE)
+        of IMAGE_AUGMENTERS
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        uint8 [16, W]; number of patches of text
+    """
     return IMAGE_AUGMENTERS[rng.choice(names)](pixels, num_patches, rng)
 
 # name -> (pixels, num_patches, rng) -> (pixels, num_patches)
@@ -135,7 +234,22 @@ def resized_crop(
     rng: random.Random, # the source of randomness
     share: tuple[float, float]=(.2, 1.), # bounds of the share of the area to keep, drawn uniformly
 ) -> np.ndarray: # uint8, of the same shape
-    "A random part of the image, resized to the size of the image."
+    """A random part of the image, resized to the size of the image.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [height, width, 3], not changed
+    rng : random.Random
+        the source of randomness
+    share : tuple[float, float], default (.2, 1.)
+        bounds of the share of the area to keep, drawn uniformly
+
+    Returns
+    -------
+    np.ndarray
+        uint8, of the same shape
+    """
     _check_photograph(pixels)
     if not 0 < share[0] <= share[1] <= 1:
         raise ValueError(f"share={share}: expected 0 < least <= greatest <= 1")
@@ -159,7 +273,24 @@ def colour_jitter(
     strength: float=.4, # brightness, contrast and saturation are scaled by 1 - strength to 1 + strength
     hue: float=.1, # greatest rotation of the hue in either direction, as a share of the circle
 ) -> np.ndarray: # uint8, of the same shape
-    "Change brightness, contrast, saturation and hue at random."
+    """Change brightness, contrast, saturation and hue at random.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [height, width, 3], not changed
+    rng : random.Random
+        the source of randomness
+    strength : float, default .4
+        brightness, contrast and saturation are scaled by 1 - strength to 1 + strength
+    hue : float, default .1
+        greatest rotation of the hue in either direction, as a share of the circle
+
+    Returns
+    -------
+    np.ndarray
+        uint8, of the same shape
+    """
     _check_photograph(pixels)
     if not 0 <= strength <= 1 or not 0 <= hue <= .5:
         raise ValueError(f"strength={strength}, hue={hue}: expected 0 to 1, and 0 to 0.5")
@@ -182,7 +313,28 @@ def photograph_view(
     jitter: float=.8, # probability of `colour_jitter`
     grey: float=.2, # probability of a conversion to grey
 ) -> np.ndarray: # uint8, of the same shape
-    "A random view of a photograph; the defaults are those of VisualCSE's code."
+    """A random view of a photograph; the defaults are those of VisualCSE's code.
+
+    Parameters
+    ----------
+    pixels : np.ndarray
+        uint8 [height, width, 3], not changed
+    rng : random.Random
+        the source of randomness
+    share : tuple[float, float], default (.2, 1.)
+        bounds of the share of the area to keep
+    flip : float, default .5
+        probability of a horizontal flip
+    jitter : float, default .8
+        probability of `colour_jitter`
+    grey : float, default .2
+        probability of a conversion to grey
+
+    Returns
+    -------
+    np.ndarray
+        uint8, of the same shape
+    """
     pixels = resized_crop(pixels, rng, share)
     if rng.random() < flip:
         pixels = pixels[:, ::-1]

@@ -23,7 +23,24 @@ def mixture(
     names: Sequence[str]=tuple(_SINGLE), # of AUGMENTERS
     settings: dict[str, dict]|None=None, # name -> its arguments, e.g. {"char_swap": {"rate": .5}}
 ) -> str: # a perturbed text
-    "One of the perturbations, drawn for each text."
+    """One of the perturbations, drawn for each text.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    names : Sequence[str], default tuple(_SINGLE)
+        of AUGMENTERS
+    settings : dict[str, dict]|None, default None
+        name -> its arguments, e.g. {"char_swap": {"rate": .5}}
+
+    Returns
+    -------
+    str
+        a perturbed text
+    """
     name = rng.choice(names)
     return AUGMENTERS[name](text, rng, **(settings or {}).get(name, {}))
 
@@ -35,7 +52,23 @@ def perturb(
     seed: int=0,
     **settings, # arguments of the perturbation: rate, count, ...
 ) -> str: # the perturbed text; `text` if nothing can change
-    "Apply a perturbation by name; its choices depend only on seed, name and text."
+    """Apply a perturbation by name; its choices depend only on seed, name and text.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    name : str
+        one of AUGMENTERS
+    seed : int, default 0
+    **settings
+        arguments of the perturbation: rate, count, ...
+
+    Returns
+    -------
+    str
+        the perturbed text; `text` if nothing can change
+    """
     if name not in AUGMENTERS:
         raise ValueError(f"name={name!r}: expected one of {', '.join(AUGMENTERS)}")
     if not isinstance(text, str):

@@ -37,7 +37,22 @@ def word_shuffle(
     rng: random.Random, # the source of randomness
     rate: float=1., # share of the words that may move, at least two words
 ) -> str: # the same words
-    "Shuffle the words of a text."
+    """Shuffle the words of a text.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    rate : float, default 1.
+        share of the words that may move, at least two words
+
+    Returns
+    -------
+    str
+        the same words
+    """
     check_view(text, rng, rate)
     split = split_units(text)
     units = [unit for unit, _ in split]
@@ -54,7 +69,23 @@ def word_shuffle_conditional(
     rng: random.Random, # the source of randomness
     rate: float=1., # share of the inner words that may move, at least two of each clause
 ) -> str: # the same words, clause by clause
-    "Shuffle the words within each clause; a clause ends at one of `CLAUSE_ENDS`. Its first and last word stay."
+    """Shuffle the words within each clause; a clause ends at one of `CLAUSE_ENDS`. Its first and last word
+    stay.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    rate : float, default 1.
+        share of the inner words that may move, at least two of each clause
+
+    Returns
+    -------
+    str
+        the same words, clause by clause
+    """
     check_view(text, rng, rate)
     split = [*split_units(text), (".", "mark")]
     units = [unit for unit, _ in split]
@@ -78,7 +109,26 @@ def word_noise(
     inserted: int=2, # number of repeated words, at random positions
     swapped: int=2, # number of swaps of two words
 ) -> str: # words separated by single spaces
-    "Delete words, then repeat some words of the text, then swap words."
+    """Delete words, then repeat some words of the text, then swap words.
+
+    Parameters
+    ----------
+    text : str
+        any str, divided at spaces
+    rng : random.Random
+        the source of randomness
+    deleted : float, default .3
+        share of the words, at least one of which remains
+    inserted : int, default 2
+        number of repeated words, at random positions
+    swapped : int, default 2
+        number of swaps of two words
+
+    Returns
+    -------
+    str
+        words separated by single spaces
+    """
     check_view(text, rng, deleted)
     if inserted < 0 or swapped < 0:
         raise ValueError(f"inserted={inserted}, swapped={swapped}: expected integers of at least 0")

@@ -18,7 +18,29 @@ def sample_spans(
 ) -> tuple[str, str]: # two parts of `document`, verbatim
     """Sample two independent spans of a document; they may overlap or be equal.
 
-    Both spans of a document of at most `min_words` words are the whole document. ValueError if it has no word."""
+    Both spans of a document of at most `min_words` words are the whole document.
+
+    Parameters
+    ----------
+    document : str
+        at least one word
+    rng : random.Random
+        the source of randomness
+    min_words : int, default 8
+        shortest span; in unspaced scripts, characters
+    max_words : int, default 32
+        longest span; lengths are uniform between the two
+
+    Returns
+    -------
+    tuple[str, str]
+        two parts of `document`, verbatim
+
+    Raises
+    ------
+    ValueError
+        If it has no word.
+    """
     check_view(document, rng)
     if not 1 <= min_words <= max_words:
         raise ValueError(f"min_words={min_words}, max_words={max_words}: "

@@ -17,13 +17,35 @@ from ..core import one_of, split_graphemes
 def unicode_script(
     character: str, # one grapheme cluster
 ) -> str: # such as "LATIN", "CYRILLIC", "CJK", "DIGIT"; "" if Unicode has no name
-    "The first word of the Unicode name of a character."
+    """The first word of the Unicode name of a character.
+
+    Parameters
+    ----------
+    character : str
+        one grapheme cluster
+
+    Returns
+    -------
+    str
+        such as "LATIN", "CYRILLIC", "CJK", "DIGIT"; "" if Unicode has no name
+    """
     return unicodedata.name(character[0], "").split(" ")[0]
 
 def group_by_script(
     characters: list[str], # of one text
 ) -> dict[str, list[str]]: # script -> distinct letters and digits, in order of appearance
-    "Group the letters and digits of a text by script."
+    """Group the letters and digits of a text by script.
+
+    Parameters
+    ----------
+    characters : list[str]
+        of one text
+
+    Returns
+    -------
+    dict[str, list[str]]
+        script -> distinct letters and digits, in order of appearance
+    """
     scripts: dict[str, list[str]] = {}
     for character in dict.fromkeys(characters):
         if character[0].isalnum():
@@ -88,7 +110,18 @@ def _hangul_lookalikes(syllable: str) -> list[str]:
 def list_candidates(
     character: str, # one grapheme cluster
 ) -> tuple[list[str], list[str]]: # look-alikes, keyboard neighbours
-    "The characters that may replace a character."
+    """The characters that may replace a character.
+
+    Parameters
+    ----------
+    character : str
+        one grapheme cluster
+
+    Returns
+    -------
+    tuple[list[str], list[str]]
+        look-alikes, keyboard neighbours
+    """
     if "\uac00" <= character <= "\ud7a3" and len(character) == 1:
         return _hangul_lookalikes(character), []
     if character in _LOOKALIKES or _adjacent(character):
@@ -128,7 +161,26 @@ def char_insert(
     count: int|None=None, # number of insertions, instead of `rate`
     alphabets: dict[str, str]|None=None, # script -> letters, updates ALPHABETS
 ) -> str: # longer by `count` characters, at most one for each letter or digit
-    "Insert a letter of the same script before or after a letter, or a digit next to a digit."
+    """Insert a letter of the same script before or after a letter, or a digit next to a digit.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    rate : float, default .25
+        share of the words with an insertion
+    count : int|None, default None
+        number of insertions, instead of `rate`
+    alphabets : dict[str, str]|None, default None
+        script -> letters, updates ALPHABETS
+
+    Returns
+    -------
+    str
+        longer by `count` characters, at most one for each letter or digit
+    """
     check_view(text, rng, rate)
     characters = split_graphemes(text)
     alphabets = {**ALPHABETS, **(alphabets or {})}
@@ -150,7 +202,24 @@ def char_delete(
     rate: float=.25, # share of the words of at least two letters with a deletion
     count: int|None=None, # number of deletions, instead of `rate`
 ) -> str: # shorter by `count` characters, but no word is deleted entirely
-    "Delete a letter or digit with its marks; one remains of each word."
+    """Delete a letter or digit with its marks; one remains of each word.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    rate : float, default .25
+        share of the words of at least two letters with a deletion
+    count : int|None, default None
+        number of deletions, instead of `rate`
+
+    Returns
+    -------
+    str
+        shorter by `count` characters, but no word is deleted entirely
+    """
     check_view(text, rng, rate)
     characters = split_graphemes(text)
     words = [word for word in find_words(characters) if len(word) > 1]
@@ -165,7 +234,24 @@ def char_swap(
     rate: float=.25, # share of the words with two different neighbours that have a swap
     count: int|None=None, # number of swaps, instead of `rate`
 ) -> str: # the same characters
-    "Swap two different neighbouring letters of a word; each letter takes part in at most one swap."
+    """Swap two different neighbouring letters of a word; each letter takes part in at most one swap.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    rate : float, default .25
+        share of the words with two different neighbours that have a swap
+    count : int|None, default None
+        number of swaps, instead of `rate`
+
+    Returns
+    -------
+    str
+        the same characters
+    """
     check_view(text, rng, rate)
     characters = split_graphemes(text)
     words = []
@@ -194,7 +280,28 @@ def char_substitute(
     kind: str="both", # "lookalike", "keyboard", or "both" with equal chances
     fallback: str="text", # without candidates: "text", another character of the text, or "keep"
 ) -> str: # as many characters, of which `count` differ
-    "Replace a letter by one that looks like it, or by a neighbour on the keyboard."
+    """Replace a letter by one that looks like it, or by a neighbour on the keyboard.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    rng : random.Random
+        the source of randomness
+    rate : float, default .25
+        share of the words with a substitution
+    count : int|None, default None
+        number of substitutions, instead of `rate`
+    kind : str, default "both"
+        "lookalike", "keyboard", or "both" with equal chances
+    fallback : str, default "text"
+        without candidates: "text", another character of the text, or "keep"
+
+    Returns
+    -------
+    str
+        as many characters, of which `count` differ
+    """
     check_view(text, rng, rate)
     one_of("both", "lookalike", "keyboard")("kind", kind)
     one_of("text", "keep")("fallback", fallback)

@@ -39,7 +39,18 @@ def split_units(
     """Divide a text into words and what separates them.
 
     Kinds: "word"; "char", a character of an unspaced script; "run", other letters next to it; "mark",
-    separate punctuation; "space"."""
+    separate punctuation; "space".
+
+    Parameters
+    ----------
+    text : str
+        any str
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        (unit, kind); joined, the units are `text`
+    """
     units = []
     for token in re.findall(r"\s+|\S+", text):
         if token.isspace():
@@ -54,7 +65,18 @@ def split_units(
 def find_words(
     characters: list[str], # from `split_graphemes`
 ) -> list[list[int]]: # indices of characters
-    "The letters and digits of each word; a word of an unspaced script is two neighbouring characters."
+    """The letters and digits of each word; a word of an unspaced script is two neighbouring characters.
+
+    Parameters
+    ----------
+    characters : list[str]
+        from `split_graphemes`
+
+    Returns
+    -------
+    list[list[int]]
+        indices of characters
+    """
     words = []
     current = "" # the kind of the word that may continue
     for i, character in enumerate(characters):
@@ -79,7 +101,17 @@ def check_view(
     rng: random.Random, # the source of randomness
     rate: float=0., # a share from 0 to 1
 ) -> None:
-    "Check the arguments that all text views share; TypeError or ValueError."
+    """Check the arguments that all text views share; TypeError or ValueError.
+
+    Parameters
+    ----------
+    text : str
+        one text
+    rng : random.Random
+        the source of randomness
+    rate : float, default 0.
+        a share from 0 to 1
+    """
     if not isinstance(text, str):
         raise TypeError(f"text is {type(text).__name__}: expected one str")
     if not isinstance(rng, random.Random):

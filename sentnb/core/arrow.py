@@ -50,7 +50,13 @@ class Rows(Sequence):
     """An immutable sequence of texts, or of tuples of texts and numbers, all of the same types.
 
     >>> pairs = Rows((row["span1"], row["span2"]) for row in table)
-    >>> Stage("topical", pairs, steps=50_500)"""
+    >>> Stage("topical", pairs, steps=50_500)
+
+    Parameters
+    ----------
+    rows : Iterable[str|tuple]
+        read once, in blocks
+    """
     def __init__(self,
         rows: Iterable[str|tuple], # read once, in blocks
     ):
@@ -105,7 +111,19 @@ def from_table(cls: Rows,
     table: Any, # a pyarrow.Table, e.g. `dataset.data.table` of a datasets.Dataset without selected rows
     columns: Sequence[str], # texts and numbers; with one column, the rows are its values
 ) -> Rows:
-    "Columns of a table in memory or in a mapped file, without a copy."
+    """Columns of a table in memory or in a mapped file, without a copy.
+
+    Parameters
+    ----------
+    table : Any
+        a pyarrow.Table, e.g. `dataset.data.table` of a datasets.Dataset without selected rows
+    columns : Sequence[str]
+        texts and numbers; with one column, the rows are its values
+
+    Returns
+    -------
+    Rows
+    """
     rows = cls(())
     batches = table.select(list(columns)).to_batches()
     rows._set_parts(_with_all_rows(batches), len(columns) == 1)
@@ -115,7 +133,18 @@ def from_table(cls: Rows,
 def select_columns(self: Rows,
     *columns: int, # from 0
 ) -> Rows: # with one column, its values
-    "Some columns of all rows, such as one side of all pairs."
+    """Some columns of all rows, such as one side of all pairs.
+
+    Parameters
+    ----------
+    *columns : int
+        from 0
+
+    Returns
+    -------
+    Rows
+        with one column, its values
+    """
     rows = Rows(())
     parts = [(batch.select(list(columns)), indices) for batch, indices in self.parts]
     rows._set_parts(parts, len(columns) == 1)
@@ -126,7 +155,24 @@ def select(
     rows: Sequence,
     indices: Iterable[int], # from 0, for Rows in increasing order
 ) -> Sequence: # of the same type
-    "The rows with these indices. ValueError if the indices of Rows do not increase."
+    """The rows with these indices.
+
+    Parameters
+    ----------
+    rows : Sequence
+    indices : Iterable[int]
+        from 0, for Rows in increasing order
+
+    Returns
+    -------
+    Sequence
+        of the same type
+
+    Raises
+    ------
+    ValueError
+        If the indices of Rows do not increase.
+    """
     if not isinstance(rows, Rows):
         return [rows[i] for i in indices]
     import numpy as np
@@ -151,7 +197,17 @@ def _digest(text: str) -> int: # 64 bits
 def distinct(
     texts: Sequence[str],
 ) -> Sequence[str]: # of the same type
-    "The first occurrence of each text. Texts are compared by 64-bit digests."
+    """The first occurrence of each text. Texts are compared by 64-bit digests.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+
+    Returns
+    -------
+    Sequence[str]
+        of the same type
+    """
     import numpy as np
     digests = np.fromiter(map(_digest, texts), np.uint64, len(texts))
     _, first = np.unique(digests, return_index=True)
@@ -160,7 +216,22 @@ def distinct(
 def concatenate(
     *sequences: Sequence,
 ) -> Sequence: # Rows if any of them is, else a list
-    "All rows of all sequences. ValueError if their numbers of columns differ."
+    """All rows of all sequences.
+
+    Parameters
+    ----------
+    *sequences : Sequence
+
+    Returns
+    -------
+    Sequence
+        Rows if any of them is, else a list
+
+    Raises
+    ------
+    ValueError
+        If their numbers of columns differ.
+    """
     if not any(isinstance(rows, Rows) for rows in sequences):
         return list(itertools.chain(*sequences))
     tables = [rows if isinstance(rows, Rows) else Rows(rows) for rows in sequences if len(rows)]

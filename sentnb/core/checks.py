@@ -22,7 +22,14 @@ class Rule:
         name: str, # of the setting
         value: Any,
     ) -> None:
-        "Raise ValueError unless the value is accepted."
+        """Raise ValueError unless the value is accepted.
+
+        Parameters
+        ----------
+        name : str
+            of the setting
+        value : Any
+        """
         try:
             valid = self.accepts(value)
         except TypeError: # "3" < 4
@@ -34,7 +41,17 @@ class Rule:
 def positive(
     example: float|None=None, # shown in the error message
 ) -> Rule:
-    "A finite number above 0."
+    """A finite number above 0.
+
+    Parameters
+    ----------
+    example : float|None, default None
+        shown in the error message
+
+    Returns
+    -------
+    Rule
+    """
     hint = f", such as {example:g}" if example else ""
     return Rule(f"a positive number{hint}", lambda x: 0 < x < math.inf)
 
@@ -57,7 +74,19 @@ def in_range(
     high: float,
     open: bool=False, # exclude both bounds
 ) -> Rule:
-    "A number from `low` to `high`."
+    """A number from `low` to `high`.
+
+    Parameters
+    ----------
+    low : float
+    high : float
+    open : bool, default False
+        exclude both bounds
+
+    Returns
+    -------
+    Rule
+    """
     if open:
         return Rule(f"a number between {low:g} and {high:g}", lambda x: low < x < high)
     return Rule(f"a number from {low:g} to {high:g}", lambda x: low <= x <= high)
@@ -66,7 +95,17 @@ def in_range(
 def one_of(
     *values: Any, # strings, numbers, None
 ) -> Rule:
-    "One of the given values, of the same type: 1 does not stand for True."
+    """One of the given values, of the same type: 1 does not stand for True.
+
+    Parameters
+    ----------
+    *values : Any
+        strings, numbers, None
+
+    Returns
+    -------
+    Rule
+    """
     def accepts(x: Any) -> bool:
         return any(x is value or (type(x) is type(value) and x == value) for value in values)
     return Rule("one of " + ", ".join(map(str, values)), accepts)
@@ -81,7 +120,18 @@ def optional(
 def validated(
     **rules: Rule, # field -> its rule
 ) -> Callable[[type], type]: # a class decorator, placed below @dataclass
-    "Check the named fields whenever an instance is created, before `__post_init__` of the class."
+    """Check the named fields whenever an instance is created, before `__post_init__` of the class.
+
+    Parameters
+    ----------
+    **rules : Rule
+        field -> its rule
+
+    Returns
+    -------
+    Callable[[type], type]
+        a class decorator, placed below @dataclass
+    """
     def decorate(cls):
         post_init = cls.__dict__.get("__post_init__")
         def __post_init__(self):
@@ -108,7 +158,20 @@ def lazy_names(
 ) -> tuple[Callable, Callable, list[str]]: # the package's __getattr__, __dir__ and __all__
     """Define a package whose modules are imported on first use.
 
-    >>> __getattr__, __dir__, __all__ = lazy_names(__name__, pixel=["PixelEncoder"])"""
+    >>> __getattr__, __dir__, __all__ = lazy_names(__name__, pixel=["PixelEncoder"])
+
+    Parameters
+    ----------
+    package : str
+        its __name__
+    **modules : Iterable[str]
+        module of the package -> its public names
+
+    Returns
+    -------
+    tuple[Callable, Callable, list[str]]
+        the package's __getattr__, __dir__ and __all__
+    """
     module_of_name = {name: module for module, names in modules.items() for name in names}
 
     def __getattr__(name: str):

@@ -15,14 +15,36 @@ from typing import Any
 def fingerprint(
     value: Any, # what JSON can represent
 ) -> str: # 16 hexadecimal digits
-    "Identifies settings or data: the sha256 of canonical JSON, shortened."
+    """Identifies settings or data: the sha256 of canonical JSON, shortened.
+
+    Parameters
+    ----------
+    value : Any
+        what JSON can represent
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 def file_sha256(
     path: str|Path, # an existing file
 ) -> str: # 64 hexadecimal digits
-    "The sha256 of a file, read in blocks."
+    """The sha256 of a file, read in blocks.
+
+    Parameters
+    ----------
+    path : str|Path
+        an existing file
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits
+    """
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -33,7 +55,13 @@ def file_sha256(
 def apply_umask(
     path: str|Path, # an existing file
 ) -> None:
-    "Give a file the permissions of any new file; a temporary file is readable by its owner only."
+    """Give a file the permissions of any new file; a temporary file is readable by its owner only.
+
+    Parameters
+    ----------
+    path : str|Path
+        an existing file
+    """
     umask = os.umask(0)
     os.umask(umask)
     os.chmod(path, 0o666 & ~umask)
@@ -58,7 +86,18 @@ def atomic_path(
 ) -> Iterator[Path]: # a temporary path with the same folder and suffix
     """Write to the temporary path: it replaces `path` at the end, and after an error `path` is unchanged.
 
-    OSError names `path` if it is a folder or cannot be written."""
+    OSError names `path` if it is a folder or cannot be written.
+
+    Parameters
+    ----------
+    path : str|Path
+        the file to write; its folder is created
+
+    Yields
+    ------
+    Iterator[Path]
+        a temporary path with the same folder and suffix
+    """
     path = Path(path)
     name = _make_temporary(path)
     try:
@@ -73,7 +112,20 @@ def write_atomic(
     path: str|Path, # the file to write
     content: str|bytes, # text is written as UTF-8, with its newlines unchanged
 ) -> Path: # `path`
-    "Write a file completely, or leave the old one unchanged."
+    """Write a file completely, or leave the old one unchanged.
+
+    Parameters
+    ----------
+    path : str|Path
+        the file to write
+    content : str|bytes
+        text is written as UTF-8, with its newlines unchanged
+
+    Returns
+    -------
+    Path
+        `path`
+    """
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     return Path(path)

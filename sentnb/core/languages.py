@@ -22,6 +22,17 @@ _GRAPHEME = regex.compile(r"\p{RI}{2}[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMar
 def split_graphemes(
     text: str, # any str, lone surrogates included
 ) -> list[str]: # joined, they are `text`
-    "The extended grapheme clusters of a text."
+    """The extended grapheme clusters of a text.
+
+    Parameters
+    ----------
+    text : str
+        any str, lone surrogates included
+
+    Returns
+    -------
+    list[str]
+        joined, they are `text`
+    """
     if text.isascii() and "\r" not in text: return list(text)
     return _GRAPHEME.findall(text)

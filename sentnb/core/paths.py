@@ -17,7 +17,26 @@ def pick(
     profile: str, # one of PROFILES
     *, demo: Any, small: Any, paper: Any, # the value at each profile
 ) -> Any:
-    "The value at this profile; ValueError for an unknown profile."
+    """The value at this profile.
+
+    Parameters
+    ----------
+    profile : str
+        one of PROFILES
+    demo : Any
+    small : Any
+    paper : Any
+        the value at each profile
+
+    Returns
+    -------
+    Any
+
+    Raises
+    ------
+    ValueError
+        For an unknown profile.
+    """
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: expected one of {', '.join(PROFILES)}")
     return dict(demo=demo, small=small, paper=paper)[profile]
@@ -26,7 +45,20 @@ def settings_for(
     profile: str, # one of PROFILES
     table: dict[str, tuple], # setting -> (demo, small, paper)
 ) -> dict[str, Any]: # setting -> value
-    "One column of a settings table; ValueError names a row that does not have three values."
+    """One column of a settings table; ValueError names a row that does not have three values.
+
+    Parameters
+    ----------
+    profile : str
+        one of PROFILES
+    table : dict[str, tuple]
+        setting -> (demo, small, paper)
+
+    Returns
+    -------
+    dict[str, Any]
+        setting -> value
+    """
     for name, values in table.items():
         if len(values) != 3:
             raise ValueError(f"setting {name!r} has {len(values)} columns, expected 3: {', '.join(PROFILES)}")
@@ -64,7 +96,18 @@ def project_root() -> Path:
 def data_dir(
     *names: str, # folders below data/, e.g. "paper"
 ) -> Path: # not created
-    "A folder of data/: of the checkout, or without one of the installed package."
+    """A folder of data/: of the checkout, or without one of the installed package.
+
+    Parameters
+    ----------
+    *names : str
+        folders below data/, e.g. "paper"
+
+    Returns
+    -------
+    Path
+        not created
+    """
     if _PACKAGE_DATA.is_dir() and not _find_checkout():
         return _PACKAGE_DATA.joinpath(*names)
     return project_root().joinpath("data", *names)
@@ -74,8 +117,19 @@ def cache_dir(
 ) -> Path: # created
     """A folder for files that can be computed again.
 
-    The cache is `SENTNB_CACHE`, else data/cache of the checkout (ignored by git), else sentnb in the cache of
-    the user."""
+    The cache is `SENTNB_CACHE`, else data/cache of the checkout (ignored by git), else sentnb in the
+    cache of the user.
+
+    Parameters
+    ----------
+    *names : str
+        folders below the cache
+
+    Returns
+    -------
+    Path
+        created
+    """
     checkout = _find_checkout()
     if path := os.environ.get("SENTNB_CACHE"):
         cache = Path(path)
@@ -92,7 +146,20 @@ def figures_dir(
     notebook: str, # "05_leapfrog"
     profile: str, # one of PROFILES
 ) -> Path: # created
-    "The folder of a run's results: NOTEBOOK/PROFILE in `SENTNB_FIGURES`, else in figures/ of the checkout."
+    """The folder of a run's results: NOTEBOOK/PROFILE in `SENTNB_FIGURES`, else in figures/ of the checkout.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str
+        one of PROFILES
+
+    Returns
+    -------
+    Path
+        created
+    """
     pick(profile, demo=0, small=0, paper=0)
     figures = Path(os.environ.get("SENTNB_FIGURES") or project_root()/"figures")
     folder = figures/notebook/profile

@@ -19,7 +19,13 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 def set_num_threads(
     threads: int, # at least 1
 ) -> None:
-    "Set the number of threads of torch, OpenMP and BLAS."
+    """Set the number of threads of torch, OpenMP and BLAS.
+
+    Parameters
+    ----------
+    threads : int
+        at least 1
+    """
     integer(1)("threads", threads)
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads))) # for libraries that are not loaded yet
     import scipy.linalg, torch # threadpoolctl limits only libraries that are loaded
@@ -36,7 +42,13 @@ def _has_peers() -> bool: return int(os.environ.get("WORLD_SIZE", 1)) > 1
 def init_distributed(
     cpu: bool|None=None, # communicate between CPUs; None: if torch finds no GPU
 ) -> None:
-    "Connect the processes of a distributed run, once; RuntimeError inside `run_on_rank0`."
+    """Connect the processes of a distributed run, once; RuntimeError inside `run_on_rank0`.
+
+    Parameters
+    ----------
+    cpu : bool|None, default None
+        communicate between CPUs; None: if torch finds no GPU
+    """
     if not _has_peers():
         return
     if _inside_rank0:
@@ -53,7 +65,18 @@ def init_distributed(
 def broadcast_from_rank0(
     value: Any=None, # picklable
 ) -> Any:
-    "The value of rank 0, in every process. All processes must call it; a single process gets its own value."
+    """The value of rank 0, in every process. All processes must call it; a single process gets its own
+    value.
+
+    Parameters
+    ----------
+    value : Any, default None
+        picklable
+
+    Returns
+    -------
+    Any
+    """
     init_distributed()
     if not _has_peers():
         return value
@@ -63,7 +86,18 @@ def broadcast_from_rank0(
 def run_on_rank0(
     work: Callable[[], Any], # returns a picklable value
 ) -> Any: # its value, in every process
-    "Call a function on rank 0 only, once all processes have arrived; the others wait for its value."
+    """Call a function on rank 0 only, once all processes have arrived; the others wait for its value.
+
+    Parameters
+    ----------
+    work : Callable[[], Any]
+        returns a picklable value
+
+    Returns
+    -------
+    Any
+        its value, in every process
+    """
     global _inside_rank0
     if not _has_peers():
         return work()

@@ -13,7 +13,13 @@ from typing import Any
 def notify_driver(
     **message: Any, # JSON values
 ) -> None:
-    "Send a message to the driver that runs this notebook; without a driver nothing happens."
+    """Send a message to the driver that runs this notebook; without a driver nothing happens.
+
+    Parameters
+    ----------
+    **message : Any
+        JSON values
+    """
     path = os.environ.get("SENTNB_MESSAGES")
     if not path:
         return
@@ -36,7 +42,15 @@ def progress(
     show: bool|None=None, # None: after two seconds, unless TQDM_DISABLE is set
     **options: Any, # of tqdm: iterable or total, desc, unit, initial
 ): # a tqdm bar, to be used in a `with` statement
-    "A progress bar. `TQDM_DISABLE` is read at each call, because tqdm's bar for notebooks ignores it."
+    """A progress bar. `TQDM_DISABLE` is read at each call, because tqdm's bar for notebooks ignores it.
+
+    Parameters
+    ----------
+    show : bool|None, default None
+        None: after two seconds, unless TQDM_DISABLE is set
+    **options : Any
+        of tqdm: iterable or total, desc, unit, initial
+    """
     from tqdm.auto import tqdm
     disable = not show
     if show is None:

@@ -13,7 +13,20 @@ def derive_seed(
     seed: int, # the seed of the run
     *names: str|int, # of the part that draws, e.g. "augment", epoch
 ) -> int: # 0 <= seed < 2**32
-    "A seed for one part of a run: the first four bytes of a sha256, the same on every machine."
+    """A seed for one part of a run: the first four bytes of a sha256, the same on every machine.
+
+    Parameters
+    ----------
+    seed : int
+        the seed of the run
+    *names : str|int
+        of the part that draws, e.g. "augment", epoch
+
+    Returns
+    -------
+    int
+        0 <= seed < 2**32
+    """
     text = json.dumps([seed, *names])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -21,7 +34,15 @@ def seed_everything(
     seed: int, # the seed of the run
     deterministic: bool=True, # make torch use deterministic algorithms
 ) -> None:
-    "Seed `random`, NumPy and torch, as far as they are installed; results on a CPU are then reproducible."
+    """Seed `random`, NumPy and torch, as far as they are installed; results on a CPU are then reproducible.
+
+    Parameters
+    ----------
+    seed : int
+        the seed of the run
+    deterministic : bool, default True
+        make torch use deterministic algorithms
+    """
     random.seed(seed)
     with contextlib.suppress(ImportError):
         import numpy

@@ -37,7 +37,20 @@ def decode_image(
     content: bytes, # a file in JPEG, PNG or another format of Pillow
     size: int=64, # pixels, at least 8
 ) -> np.ndarray: # uint8 [size, size, 3]
-    "The central square of an image, in RGB. ValueError: the bytes are not an image."
+    """The central square of an image, in RGB. ValueError: the bytes are not an image.
+
+    Parameters
+    ----------
+    content : bytes
+        a file in JPEG, PNG or another format of Pillow
+    size : int, default 64
+        pixels, at least 8
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [size, size, 3]
+    """
     if size < 8: raise ValueError(f"size={size}: expected at least 8 pixels")
     try: image = Image.open(io.BytesIO(content)).convert("RGB")
     except OSError:
@@ -54,7 +67,22 @@ def load_images(
     size: int=64, # pixels
     n: int|None=None, # maximal number of images, always the same sample; None: all
 ) -> Images:
-    "A set of images as one array. ValueError: the set has no images. Raises the errors of `load`."
+    """A set of images as one array. ValueError: the set has no images. Raises the errors of `load`.
+
+    Parameters
+    ----------
+    name : str
+        a declared set with columns `image` and `label`
+    split : str, default "train"
+    size : int, default 64
+        pixels
+    n : int|None, default None
+        maximal number of images, always the same sample; None: all
+
+    Returns
+    -------
+    Images
+    """
     rows = _load_rows(name, split, "images", "image", "label", n)
     try: pixels = np.stack([decode_image(row["image"]["bytes"], size) for row in rows])
     except ValueError as error: raise ValueError(f"{name}: {error}") from None
@@ -65,7 +93,20 @@ def decode_sound(
     content: bytes, # a file in WAV, FLAC, Ogg Vorbis or another format of soundfile
     rate: int|None=None, # samples per second of the result, at least 2,000; None: the rate of the file
 ) -> tuple[np.ndarray, int]: # float32 [samples], samples per second
-    "Mean of the channels, resampled if necessary. ValueError: the bytes are not a sound."
+    """Mean of the channels, resampled if necessary. ValueError: the bytes are not a sound.
+
+    Parameters
+    ----------
+    content : bytes
+        a file in WAV, FLAC, Ogg Vorbis or another format of soundfile
+    rate : int|None, default None
+        samples per second of the result, at least 2,000; None: the rate of the file
+
+    Returns
+    -------
+    tuple[np.ndarray, int]
+        float32 [samples], samples per second
+    """
     if rate is not None and rate < 2_000: raise ValueError(f"rate={rate}: expected at least 2,000 a second")
     try: wave, file_rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError:
@@ -84,7 +125,26 @@ def load_sounds(
     n: int|None=None, # maximal number of sounds, always the same sample; None: all
     label: str|None=None, # column of classes; None: `speaker_digit` for nonling/fsdd, else `label`
 ) -> Sounds:
-    "A set of sounds as one array. ValueError: the set has no sounds. Raises the errors of `load`."
+    """A set of sounds as one array. ValueError: the set has no sounds. Raises the errors of `load`.
+
+    Parameters
+    ----------
+    name : str
+        a declared set with a column `audio`
+    split : str, default "train"
+    seconds : float, default 1.
+        length; longer sounds are truncated, shorter ones padded with silence
+    rate : int|None, default None
+        samples per second; None: the rate of the first file
+    n : int|None, default None
+        maximal number of sounds, always the same sample; None: all
+    label : str|None, default None
+        column of classes; None: `speaker_digit` for nonling/fsdd, else `label`
+
+    Returns
+    -------
+    Sounds
+    """
     label = label or ("speaker_digit" if name == "nonling/fsdd" else "label")
     rows = _load_rows(name, split, "sounds", "audio", label, n)
     if not seconds > 0: raise ValueError(f"seconds={seconds}: expected more than 0")
@@ -104,7 +164,19 @@ def shuffle_labels(
     images: Images, # or Sounds
     seed: int=0,
 ) -> Images: # or Sounds
-    "The same images with permuted labels; the sizes of the classes do not change."
+    """The same images with permuted labels; the sizes of the classes do not change.
+
+    Parameters
+    ----------
+    images : Images
+        or Sounds
+    seed : int, default 0
+
+    Returns
+    -------
+    Images
+        or Sounds
+    """
     rng = np.random.default_rng(derive_seed(seed, "labels"))
     return images._replace(labels=rng.permutation(images.labels))
 
@@ -112,7 +184,18 @@ def noise_images(
     images: Images, # of pictures or spectrograms
     seed: int=0,
 ) -> Images:
-    "Noise with the same classes: each pixel is a random pixel of the images, from any position."
+    """Noise with the same classes: each pixel is a random pixel of the images, from any position.
+
+    Parameters
+    ----------
+    images : Images
+        of pictures or spectrograms
+    seed : int, default 0
+
+    Returns
+    -------
+    Images
+    """
     rng = np.random.default_rng(derive_seed(seed, "noise"))
     colours = images.pixels.reshape(-1, images.pixels.shape[3])
     indices = rng.integers(len(colours), size=images.pixels.shape[:3])

@@ -92,7 +92,26 @@ def stream_rows(
     columns: list[str]|None = None, # columns to read, in this order; None: all
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> Iterable[dict]: # one dict for each row
-    "The rows of `load` one by one; of a set on the Hub only one batch is in memory at a time."
+    """The rows of `load` one by one; of a set on the Hub only one batch is in memory at a time.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>", see `describe`
+    config : str|None, default None
+        None: the only configuration
+    split : str, default "train"
+        "dev" and "validation" are synonyms
+    columns : list[str]|None, default None
+        columns to read, in this order; None: all
+    revision : str|None, default None
+        another commit of the Hub than the declared one; ignored by a mirror
+
+    Returns
+    -------
+    Iterable[dict]
+        one dict for each row
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     if _mirror_folder(name): return _load_mirror(dataset, config, split, columns)
@@ -107,7 +126,26 @@ def load(
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> list[dict]: # one dict for each row
     """Load the rows of one split from the mirror, else the Hub, else its public files. ValueError: unknown
-    data set, configuration, split or column. FileNotFoundError: no source; the message gives the remedy."""
+    data set, configuration, split or column. FileNotFoundError: no source; the message gives the remedy.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>", see `describe`
+    config : str|None, default None
+        None: the only configuration
+    split : str, default "train"
+        "dev" and "validation" are synonyms
+    columns : list[str]|None, default None
+        columns to read, in this order; None: all
+    revision : str|None, default None
+        another commit of the Hub than the declared one; ignored by a mirror
+
+    Returns
+    -------
+    list[dict]
+        one dict for each row
+    """
     return list(stream_rows(name, config, split, columns, revision))
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #4f124451
@@ -118,7 +156,18 @@ def open_split(
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> None:
     """Download a split if necessary, and check its columns, without reading all rows. A streamed set is only
-    tested with one row. Raises the errors of `load`."""
+    tested with one row. Raises the errors of `load`.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+        None: the only configuration
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; ignored by a mirror
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     folder = _mirror_folder(name)
@@ -138,7 +187,25 @@ def map_split(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> Rows: # tuples; the values themselves for one column
-    "The rows of `load` in Arrow. A set on the Hub is memory-mapped, so that its size does not matter."
+    """The rows of `load` in Arrow. A set on the Hub is memory-mapped, so that its size does not matter.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    columns : Sequence[str]
+        columns of texts or numbers
+    config : str|None, default None
+        None: the only configuration
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; ignored by a mirror
+
+    Returns
+    -------
+    Rows
+        tuples; the values themselves for one column
+    """
     dataset, columns = get_dataset(name), list(columns)
     config, split = dataset.resolve(config, split)
     if _mirror_folder(name) or dataset.original or dataset.label_names:
@@ -170,7 +237,23 @@ def documents(
     n: int|None = None, # maximal number of documents; None: all
 ) -> Iterator[str]: # paragraphs are separated by a blank line
     """Stream documents, for spans and for pre-training. They are read in batches, because a Wikipedia does
-    not fit into memory, or row by row over the network, if the set is declared with `streaming`."""
+    not fit into memory, or row by row over the network, if the set is declared with `streaming`.
+
+    Parameters
+    ----------
+    name : str, default "text/wikipedia_en_2015"
+        a set with a column `text`
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; ignored by a mirror
+    n : int|None, default None
+        maximal number of documents; None: all
+
+    Returns
+    -------
+    Iterator[str]
+        paragraphs are separated by a blank line
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(None, split)
     if "text" not in dataset.get_columns(config):

@@ -24,7 +24,20 @@ def text_sources(
     languages: Iterable[str] = ("en",), # of LANGUAGES
     sources: Iterable[str]|None = None, # names in TEXT_SOURCES; None: all
 ) -> list[tuple[str, str]]: # (source, language), in the order of TEXT_SOURCES
-    "The sources of text in these languages. ValueError: unknown source, or no text in a language."
+    """The sources of text in these languages. ValueError: unknown source, or no text in a language.
+
+    Parameters
+    ----------
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    sources : Iterable[str]|None, default None
+        names in TEXT_SOURCES; None: all
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        (source, language), in the order of TEXT_SOURCES
+    """
     languages, table = (languages,) if isinstance(languages, str) else tuple(languages), dict(TEXT_SOURCES)
     names = list(table if sources is None else sources)
     if unknown := [name for name in names if name not in table]:
@@ -190,8 +203,29 @@ def pretraining_texts(
     """Blocks of text that end at the end of a sentence, free of test sentences. FileNotFoundError: data are
     missing.
 
-    Blocks of single sentences may contain line breaks, see `join_sentences`. The first call reads and cleans
-    all data, about a minute for English; later calls read the cache."""
+    Blocks of single sentences may contain line breaks, see `join_sentences`. The first call reads and
+    cleans all data, about a minute for English; later calls read the cache.
+
+    Parameters
+    ----------
+    words : int, default 45
+        size of a block, see `count_words`
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    seed : int, default 0
+        determines the order, and which single sentences share a block
+    split : str, default "train"
+        or "validation", which is held out of train
+    sources : Iterable[str]|None, default None
+        names in TEXT_SOURCES; None: all sources in these languages
+    tests : Iterable[str]|None, default None
+        names in TESTS, whose sentences are removed; None: all
+
+    Returns
+    -------
+    list[str]
+        shuffled; the same arguments give the same list on every machine
+    """
     split = "validation" if split == "dev" else split
     one_of("train", "validation")("split", split)
     if words < 1: raise ValueError(f"words={words}: expected 1 or more")
@@ -215,9 +249,24 @@ def pretraining_counts(
 ) -> list[dict]: # entries for run.json, one for each source and language
     """What was read, removed and kept.
 
-    `sentences` is the number of sentences read. Of these, `banned` occur in a test, `translations` are in a
-    row whose English occurs in a test, and `repeated` occur earlier or in the validation part, or have no
-    letters. `banned_by` counts the matches by test; `fingerprint` identifies the result."""
+    `sentences` is the number of sentences read. Of these, `banned` occur in a test, `translations` are in
+    a row whose English occurs in a test, and `repeated` occur earlier or in the validation part, or have
+    no letters. `banned_by` counts the matches by test; `fingerprint` identifies the result.
+
+    Parameters
+    ----------
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    sources : Iterable[str]|None, default None
+        names in TEXT_SOURCES; None: all sources in these languages
+    tests : Iterable[str]|None, default None
+        names in TESTS; None: all
+
+    Returns
+    -------
+    list[dict]
+        entries for run.json, one for each source and language
+    """
     return [counts for _, counts in _cleaned_sources(text_sources(languages, sources),
                                                      list(test_parts(tests)))]
 
@@ -227,7 +276,22 @@ def check_clean(
     tests: Iterable[str]|None = None, # names in TESTS; None: all
     banned: Collection[str]|None = None, # normalized sentences, instead of those of tests
 ) -> dict: # an entry for run.json: number of texts, fragments and banned sentences, fingerprint of the latter
-    "Verify that no text contains a test sentence. ValueError names the first one that does."
+    """Verify that no text contains a test sentence. ValueError names the first one that does.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        training texts
+    tests : Iterable[str]|None, default None
+        names in TESTS; None: all
+    banned : Collection[str]|None, default None
+        normalized sentences, instead of those of tests
+
+    Returns
+    -------
+    dict
+        an entry for run.json: number of texts, fragments and banned sentences, fingerprint of the latter
+    """
     if tests is not None and banned is not None:
         raise ValueError("tests and banned are both given; expected one of the two")
     if banned is None: banned = test_sentences(tests)
@@ -251,7 +315,28 @@ def wikipedia_texts(
     revision: str|None = None, # None: the declared commit
     name: str = "wikimedia/wikipedia", # a declared set of documents
 ) -> tuple[list[str], list[str]]: # training blocks, held-out blocks
-    "Blocks of a Wikipedia, free of test sentences, in the order of its articles."
+    """Blocks of a Wikipedia, free of test sentences, in the order of its articles.
+
+    Parameters
+    ----------
+    words : int
+        size of a block, see `count_words`
+    n : int
+        maximal number of training blocks
+    held_out : int, default 1_000
+        number of blocks held out, the first ones
+    tests : Iterable[str]|None, default None
+        names in TESTS, whose sentences are removed; None: all
+    revision : str|None, default None
+        None: the declared commit
+    name : str, default "wikimedia/wikipedia"
+        a declared set of documents
+
+    Returns
+    -------
+    tuple[list[str], list[str]]
+        training blocks, held-out blocks
+    """
     banned = test_sentences(tests)
     articles = documents(name, revision=revision or get_dataset(name).revision)
     clean = (remove_banned(split_sentences(text), banned)[0] for text in articles)
@@ -266,7 +351,25 @@ def microworld_texts(
     seed: int = 0, # determines the documents and their order
     split: str = "train", # "train", "dev" or "test"
 ) -> list[str]:
-    "Shuffled blocks of the microworld's documents: `pretraining_texts` without any data."
+    """Shuffled blocks of the microworld's documents: `pretraining_texts` without any data.
+
+    Parameters
+    ----------
+    words : int, default 45
+        size of a block, see `count_words`
+    languages : Iterable[str], default ("en",)
+        of LANGUAGES
+    n : int, default 1_000
+        documents for each language
+    seed : int, default 0
+        determines the documents and their order
+    split : str, default "train"
+        "train", "dev" or "test"
+
+    Returns
+    -------
+    list[str]
+    """
     from sentnb.corpora.microworld import Microworld
     world, languages = Microworld(seed), (languages,) if isinstance(languages, str) else languages
     part = "dev" if split == "validation" else split

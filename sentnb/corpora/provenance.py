@@ -28,7 +28,18 @@ def _count_and_hash(rows: Iterable[dict|tuple|list]) -> tuple[int, str]: # numbe
 def rows_sha256(
     rows: Iterable[dict|tuple|list], # anything that JSON can represent, and bytes
 ) -> str: # 64 hexadecimal digits
-    "sha256 of rows in their order; bytes are replaced by their own sha256."
+    """sha256 of rows in their order; bytes are replaced by their own sha256.
+
+    Parameters
+    ----------
+    rows : Iterable[dict|tuple|list]
+        anything that JSON can represent, and bytes
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits
+    """
     return _count_and_hash(rows)[1]
 
 def dataset_sha256(
@@ -36,7 +47,20 @@ def dataset_sha256(
     config: str|None = None,
     split: str = "train",
 ) -> str: # 64 hexadecimal digits
-    "sha256 of the rows of a split in their order, independent of the file format and the order of columns."
+    """sha256 of the rows of a split in their order, independent of the file format and the order of columns.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+    split : str, default "train"
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits
+    """
     return rows_sha256(stream_rows(name, config, split))
 
 def dataset_identity(
@@ -45,7 +69,20 @@ def dataset_identity(
     split: str = "train",
 ) -> str: # 16 hexadecimal digits
     """A fingerprint that changes with the data: of the files in a mirror, or of the commit on the Hub. Rows
-    are only read if the mirror has no parquet files."""
+    are only read if the mirror has no parquet files.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+    split : str, default "train"
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     folder = _mirror_folder(name)
@@ -66,7 +103,22 @@ def get_provenance(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> dict: # an entry for run.json
-    "Source and content of a split: name, config, split, source, revision, rows, sha256."
+    """Source and content of a split: name, config, split, source, revision, rows, sha256.
+
+    Parameters
+    ----------
+    name : str
+        "<org>/<name>"
+    config : str|None, default None
+    split : str, default "train"
+    revision : str|None, default None
+        another commit of the Hub than the declared one; ignored by a mirror
+
+    Returns
+    -------
+    dict
+        an entry for run.json
+    """
     dataset = get_dataset(name)
     config, split = dataset.resolve(config, split)
     in_mirror = _mirror_folder(name) is not None

@@ -22,7 +22,18 @@ def _read_lines(file: Path) -> Iterator[str]:
 def read_aligned(
     files: Sequence[str|Path], # in UTF-8, one sentence on each line; .gz files are decompressed
 ) -> Iterator[tuple[str, ...]]: # the stripped lines of all files
-    "Iterate over aligned lines. ValueError: a file ends before another, or is not in UTF-8."
+    """Iterate over aligned lines. ValueError: a file ends before another, or is not in UTF-8.
+
+    Parameters
+    ----------
+    files : Sequence[str|Path]
+        in UTF-8, one sentence on each line; .gz files are decompressed
+
+    Yields
+    ------
+    Iterator[tuple[str, ...]]
+        the stripped lines of all files
+    """
     files = [Path(file) for file in files]
     for n, row in enumerate(itertools.zip_longest(*map(_read_lines, files))):
         if None in row:
@@ -36,7 +47,17 @@ def read_aligned(
 def resolve_folder(
     folder: str|Path, # a relative path is relative to the current folder, else to the project
 ) -> Path:
-    "The absolute path of an existing folder. FileNotFoundError names the folders that were tried."
+    """The absolute path of an existing folder. FileNotFoundError names the folders that were tried.
+
+    Parameters
+    ----------
+    folder : str|Path
+        a relative path is relative to the current folder, else to the project
+
+    Returns
+    -------
+    Path
+    """
     candidates = [Path(folder).expanduser()]
     if not candidates[0].is_absolute():
         with contextlib.suppress(FileNotFoundError): candidates.append(project_root()/folder)
@@ -51,7 +72,22 @@ def load_aligned(
     languages: Iterable[str], # "en", "fr"
 ) -> dict[str, list[str]]: # language -> texts, equally many for each language
     """The files <name>.<language> or <name>.<language>.gz; lines that are empty in one language are dropped.
-    FileNotFoundError names missing files. Raises the errors of `read_aligned`."""
+    FileNotFoundError names missing files. Raises the errors of `read_aligned`.
+
+    Parameters
+    ----------
+    folder : str|Path
+        a relative path is relative to the current folder, else to the project
+    name : str
+        name of the files without the language: "newstest2012"
+    languages : Iterable[str]
+        "en", "fr"
+
+    Returns
+    -------
+    dict[str, list[str]]
+        language -> texts, equally many for each language
+    """
     folder, files, missing = resolve_folder(folder), {}, []
     for language in languages:
         candidates = folder/f"{name}.{language}", folder/f"{name}.{language}.gz"
@@ -100,7 +136,24 @@ def load_translations(
 ) -> dict[str, list[tuple[str, str]]]: # language -> (English, translation)
     """Pairs of all collections in a folder; pairs with an empty side are dropped. FileNotFoundError: there
     are no such files, or one of two is missing. Raises the errors of `read_aligned`. Decontaminate before
-    use."""
+    use.
+
+    Parameters
+    ----------
+    folder : str|Path
+        with files of OPUS; a relative path as in `resolve_folder`
+    n : int|None, default None
+        maximal number of pairs over all languages, divided equally; None: all
+    seed : int, default 0
+        determines the sample
+    english : str, default "en"
+        code of the source language in the names of the files
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        language -> (English, translation)
+    """
     folder = resolve_folder(folder)
     collections = _moses_files(folder, english)
     if not collections: raise FileNotFoundError(f"{folder} has no file like Europarl.de-{english}.de")

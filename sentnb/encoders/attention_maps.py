@@ -19,7 +19,26 @@ def attend(
     dropout: float=0., # rate; 0 in evaluation
     scale: float|None=None, # factor of the scores; None: 1/sqrt(d)
 ) -> tuple[Tensor, Tensor]: # [n, heads, s, d], and the map [n, heads, s, s], at least float32
-    "Attention with explicit matrix products, as `scaled_dot_product_attention`, and its map."
+    """Attention with explicit matrix products, as `scaled_dot_product_attention`, and its map.
+
+    Parameters
+    ----------
+    q : Tensor
+    k : Tensor
+    v : Tensor
+        float [n, heads, s, d]
+    mask : Tensor|None, default None
+        broadcastable to [n, heads, s, s]: bool, True where attended to, or bias floats
+    dropout : float, default 0.
+        rate; 0 in evaluation
+    scale : float|None, default None
+        factor of the scores; None: 1/sqrt(d)
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        [n, heads, s, d], and the map [n, heads, s, s], at least float32
+    """
     products = (q @ k.transpose(2, 3)).to(torch.promote_types(q.dtype, torch.float32))
     scores = products*(q.shape[-1]**-0.5 if scale is None else scale)
     if mask is not None and mask.dtype == torch.bool: scores = scores.masked_fill(~mask, -torch.inf)
@@ -32,7 +51,25 @@ def map_layers(
     attention_layers: Iterable[int]|None, # layer numbers from 0; None: no maps
     count: int, # number of layers
 ) -> dict|None: # {layer: None}, to be filled with maps
-    "Check the requested layers. ValueError for an unknown or repeated layer, or for an empty list."
+    """Check the requested layers.
+
+    Parameters
+    ----------
+    attention_layers : Iterable[int]|None
+        layer numbers from 0; None: no maps
+    count : int
+        number of layers
+
+    Returns
+    -------
+    dict|None
+        {layer: None}, to be filled with maps
+
+    Raises
+    ------
+    ValueError
+        For an unknown or repeated layer, or for an empty list.
+    """
     if attention_layers is None: return None
     layers = [attention_layers] if isinstance(attention_layers, int) else list(attention_layers)
     valid = all(isinstance(i, int) and 0 <= i < count for i in layers)
@@ -50,7 +87,22 @@ def rejoin(
     chunks: list[Tensor], # row numbers of each chunk, as from `length_chunks`
     length: int, # s of the whole batch
 ) -> Tensor|tuple[Tensor, list[Tensor], Tensor]: # vectors; with maps also the maps and the mask
-    "Join the results of chunks in the original order; maps and mask are padded to `length`."
+    """Join the results of chunks in the original order; maps and mask are padded to `length`.
+
+    Parameters
+    ----------
+    parts : list[tuple]
+        per chunk: vectors [m, d], mask bool [m, s], {layer: map [m, heads, s, s]} or None
+    chunks : list[Tensor]
+        row numbers of each chunk, as from `length_chunks`
+    length : int
+        s of the whole batch
+
+    Returns
+    -------
+    Tensor|tuple[Tensor, list[Tensor], Tensor]
+        vectors; with maps also the maps and the mask
+    """
     vectors, masks, maps = zip(*parts)
     order = torch.cat(list(chunks)).argsort().to(vectors[0].device)
     if maps[0] is None: return torch.cat(vectors)[order]

@@ -23,7 +23,22 @@ from ..core import fingerprint, one_of, progress
 def iterate_texts(
     texts: Iterable[str], # any iterable, read once
 ) -> Iterator[str]:
-    "Yield the texts one by one. TypeError for a single str, and for an element that is not a str."
+    """Yield the texts one by one.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable, read once
+
+    Yields
+    ------
+    Iterator[str]
+
+    Raises
+    ------
+    TypeError
+        For a single str, and for an element that is not a str.
+    """
     if isinstance(texts, str): raise TypeError("texts is one str: expected a list of them; wrap it, [text]")
     for i, text in enumerate(texts):
         if not isinstance(text, str): raise TypeError(f"texts[{i}] is {type(text).__name__}, expected str")
@@ -33,7 +48,19 @@ def windows(
     texts: Iterable[str], # any iterable, read once
     size: int, # texts per window
 ) -> Iterator[list[str]]:
-    "Split a stream into lists of at most `size` texts."
+    """Split a stream into lists of at most `size` texts.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable, read once
+    size : int
+        texts per window
+
+    Yields
+    ------
+    Iterator[list[str]]
+    """
     stream = iterate_texts(texts)
     while window := list(itertools.islice(stream, size)):
         yield window
@@ -41,7 +68,17 @@ def windows(
 # %% ../../nbs/api/2_encoders/01_base.ipynb #bfe995ed
 @contextlib.contextmanager
 def evaluating(model) -> Iterator[None]: # a torch module
-    "Put the model in eval mode and disable gradients; restore the previous mode on exit."
+    """Put the model in eval mode and disable gradients; restore the previous mode on exit.
+
+    Parameters
+    ----------
+    model
+
+    Yields
+    ------
+    Iterator[None]
+        a torch module
+    """
     import torch
     training = model.training
     model.eval()
@@ -56,21 +93,62 @@ def chunk_rows(
     n: int, # rows in the batch
     device: Any, # a torch.device
 ) -> int: # rows per chunk
-    "Choose the chunk size: `CPU_ROWS` on a CPU, otherwise a quarter of the batch but at least `GPU_ROWS`."
+    """Choose the chunk size: `CPU_ROWS` on a CPU, otherwise a quarter of the batch but at least `GPU_ROWS`.
+
+    Parameters
+    ----------
+    n : int
+        rows in the batch
+    device : Any
+        a torch.device
+
+    Returns
+    -------
+    int
+        rows per chunk
+    """
     return CPU_ROWS if device.type == "cpu" else max(GPU_ROWS, -(-n//4))
 
 def length_chunks(
     lengths, # int64 tensor [n], on the CPU
     size: int=CPU_ROWS, # rows per chunk
 ) -> list: # index tensors that together contain every row once
-    "Sort rows by length and split them into chunks of at most `size` rows."
+    """Sort rows by length and split them into chunks of at most `size` rows.
+
+    Parameters
+    ----------
+    lengths
+        int64 tensor [n], on the CPU
+    size : int, default CPU_ROWS
+        rows per chunk
+
+    Returns
+    -------
+    list
+        index tensors that together contain every row once
+    """
     return list(lengths.argsort(stable=True).split(size))
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #181641bb
 def resolve_device(
     name: str|None=None, # "cpu", "cuda", "cuda:1" ...; None: "cuda" if available, else "cpu"
 ) -> str:
-    "Return the name of a usable device. ValueError if torch cannot compute on it."
+    """Return the name of a usable device.
+
+    Parameters
+    ----------
+    name : str|None, default None
+        "cpu", "cuda", "cuda:1" ...; None: "cuda" if available, else "cpu"
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        If torch cannot compute on it.
+    """
     import torch
     if name is None: return "cuda" if torch.cuda.is_available() else "cpu"
     try: torch.zeros(1, device=name).cpu()
@@ -94,8 +172,20 @@ def report_truncation(
 ) -> None:
     """Count truncated texts for the enclosing `collect_truncations`; without one, warn at once.
 
-    Called by `encode_window`, and silently by `collate`. `encode` warns at its end, training at the end of a
-    stage."""
+    Called by `encode_window`, and silently by `collate`. `encode` warns at its end, training at the end
+    of a stage.
+
+    Parameters
+    ----------
+    count : int
+        truncated texts
+    n : int
+        texts in all
+    limit : str
+        e.g. "at 64 patches; long='scroll' reads them whole"
+    silent : bool, default False
+        do not warn outside of `collect_truncations`
+    """
     counts = _truncations.get()
     if counts is not None: counts[limit] += count
     elif count and not silent:
@@ -105,7 +195,17 @@ def report_truncation(
 def collect_truncations(
     counts: Counter, # {limit in words: number of texts}, updated in place
 ) -> Iterator[None]:
-    "Collect the counts of `report_truncation` instead of warning."
+    """Collect the counts of `report_truncation` instead of warning.
+
+    Parameters
+    ----------
+    counts : Counter
+        {limit in words: number of texts}, updated in place
+
+    Yields
+    ------
+    Iterator[None]
+    """
     token = _truncations.set(counts)
     try: yield
     finally: _truncations.reset(token)
@@ -130,7 +230,26 @@ class SentenceEncoder:
     ) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
         """Encode a stream in constant memory. Warns (`TextsTruncated`) at the end if texts were too long.
 
-        TypeError names the position of a text that is not a str."""
+        TypeError names the position of a text that is not a str.
+
+        Parameters
+        ----------
+        texts : Iterable[str]
+            any iterable, read once
+        batch_size : int, default 256
+            texts per forward pass; at most 64 on a CPU, which is faster
+        normalize : bool, default True
+            whether to scale vectors to unit length
+        head : str, default "drop"
+            "keep" the training head, as the retrieval script of Pixel-Linguist does
+        window : int, default 4096
+            texts in memory at a time
+
+        Yields
+        ------
+        Iterator[np.ndarray]
+            float32 [at most window, d], in the order of the texts
+        """
         if batch_size < 1 or window < 1:
             raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
         truncated, n = Counter(), 0
@@ -145,7 +264,17 @@ class SentenceEncoder:
 def encoder_property(
     name: str, # a property of `self.encoder`
 ) -> property:
-    "A property that returns the one of the wrapped encoder, for models that contain an encoder."
+    """A property that returns the one of the wrapped encoder, for models that contain an encoder.
+
+    Parameters
+    ----------
+    name : str
+        a property of `self.encoder`
+
+    Returns
+    -------
+    property
+    """
     return property(lambda self: getattr(self.encoder, name))
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #93e5b0ae
@@ -162,7 +291,20 @@ def track_chunks(
     chunks: Sequence[Sequence], # rows computed together; a scrolled text has several rows
     n: int, # texts in all chunks
 ) -> Iterator[Sequence]: # the chunks
-    "Iterate over the chunks of `encode_window` and update the progress bar of `encode` after each."
+    """Iterate over the chunks of `encode_window` and update the progress bar of `encode` after each.
+
+    Parameters
+    ----------
+    chunks : Sequence[Sequence]
+        rows computed together; a scrolled text has several rows
+    n : int
+        texts in all chunks
+
+    Yields
+    ------
+    Iterator[Sequence]
+        the chunks
+    """
     update = _bar.get() or (lambda count: None)
     rows = sum(map(len, chunks))
     finished = 0
@@ -186,7 +328,28 @@ def encode(self: SentenceEncoder,
 
     Warns once (`TextsTruncated`) if texts were longer than the encoder's limit.
 
-    >>> encoder.encode(["a sentence", "another"])"""
+    >>> encoder.encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable of str
+    batch_size : int, default 256
+        texts per forward pass; at most 64 on a CPU, which is faster
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    show_progress : bool|None, default None
+        None: a bar after two seconds, unless TQDM_DISABLE is set
+    head : str, default "drop"
+        "drop" or "keep" the training head
+    window : int, default 4096
+        texts in memory at a time
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], in the order of the texts
+    """
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
     parts, truncated = [], Counter()
     with progress(show_progress, total=n, desc="encode", unit="text") as bar, \
@@ -220,7 +383,14 @@ def check_encoder(
     encoder: Any,
     purpose: str="encoding", # "encoding", "training" (with any objective), "training on texts"
 ) -> None:
-    "Raise TypeError with the name and the meaning of every missing member."
+    """Raise TypeError with the name and the meaning of every missing member.
+
+    Parameters
+    ----------
+    encoder : Any
+    purpose : str, default "encoding"
+        "encoding", "training" (with any objective), "training on texts"
+    """
     one_of(*MEMBERS)("purpose", purpose)
     missing = [f"{name} ({text})" for name, text in MEMBERS[purpose].items() if not hasattr(encoder, name)]
     if missing:
@@ -238,10 +408,35 @@ def distinct_vectors(
 ) -> tuple[np.ndarray, np.ndarray]: # [m, d] of the distinct texts, and int64 [n], the row of each text
     """Encode each distinct text once. `vectors[rows]` has one row for each text.
 
-    TypeError for a single str, and for an element that is not a str. ValueError if `encode` does not return
-    one row per text, or if a vector is zero (unless `zeros`) or not finite.
+    >>> vectors, rows = distinct_vectors(encoder, [*sentences1, *sentences2])
 
-    >>> vectors, rows = distinct_vectors(encoder, [*sentences1, *sentences2])"""
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+        may contain duplicates
+    order : str, default "shortest"
+        order of encoding: "shortest" first, or as "given"
+    zeros : bool, default False
+        whether zero vectors, which have no cosine, are allowed
+    dtype : type, default np.float64
+        dtype of the vectors
+    **options : Any
+        options of `encode`, e.g. head="keep"
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        [m, d] of the distinct texts, and int64 [n], the row of each text
+
+    Raises
+    ------
+    TypeError
+        For a single str, and for an element that is not a str.
+    ValueError
+        If `encode` does not return one row per text, or if a vector is zero (unless `zeros`) or not finite.
+    """
     one_of("shortest", "given")("order", order)
     texts = list(iterate_texts(texts))
     distinct = list(dict.fromkeys(texts))
@@ -265,13 +460,37 @@ def encode_texts(
     texts: Iterable[str],
     **options: Any, # order, zeros and dtype of `distinct_vectors`, and options of `encode`
 ) -> np.ndarray: # [n, d], one row per text; float64 by default
-    "Encode texts, each distinct one once, shortest first. Errors as in `distinct_vectors`."
+    """Encode texts, each distinct one once, shortest first. Errors as in `distinct_vectors`.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+    **options : Any
+        order, zeros and dtype of `distinct_vectors`, and options of `encode`
+
+    Returns
+    -------
+    np.ndarray
+        [n, d], one row per text; float64 by default
+    """
     vectors, rows = distinct_vectors(encoder, texts, **options)
     return vectors[rows]
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #89927866
 class Lookup:
-    "An encoder with precomputed vectors: `encode` looks them up."
+    """An encoder with precomputed vectors: `encode` looks them up.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+        all texts that will be looked up
+    **options : Any
+        options of `distinct_vectors` and of `encode`
+    """
     def __init__(self,
         encoder: Any, # anything with encode(list of str) -> [n, d]
         texts: Iterable[str], # all texts that will be looked up
@@ -282,7 +501,18 @@ class Lookup:
         self.row_numbers = dict(zip(distinct, rows.tolist()))
 
     def encode(self, texts: Iterable[str], **options: Any) -> np.ndarray: # [n, d]
-        "Return the stored vectors; KeyError names a text that was not encoded."
+        """Return the stored vectors; KeyError names a text that was not encoded.
+
+        Parameters
+        ----------
+        texts : Iterable[str]
+        **options : Any
+
+        Returns
+        -------
+        np.ndarray
+            [n, d]
+        """
         return self.vectors[[self.row_numbers[text] for text in texts]]
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #3ae5445a
@@ -291,7 +521,22 @@ def identity(
     texts: Iterable[str], # a few fixed texts
     **options: Any, # options of `encode`
 ) -> str: # 16 hexadecimal digits
-    "A fingerprint of an encoder's vectors of some texts, rounded to four decimals."
+    """A fingerprint of an encoder's vectors of some texts, rounded to four decimals.
+
+    Parameters
+    ----------
+    encoder : Any
+        anything with encode(list of str) -> [n, d]
+    texts : Iterable[str]
+        a few fixed texts
+    **options : Any
+        options of `encode`
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     return fingerprint(np.asarray(encoder.encode(list(iterate_texts(texts)), **options)).round(4).tolist())
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #4763c146
@@ -315,10 +560,28 @@ def set_dropout(
     module, # a torch module; changed in place, together with its configuration
     rate: float, # in [0, 1)
 ) -> int: # number of rates that were set
-    """Set every dropout rate of a module: of `nn.Dropout` layers, and of numeric attributes with `dropout` in
-    their name, on any submodule or its `config`. ValueError if there is none, or if the rate is out of range.
+    """Set every dropout rate of a module: of `nn.Dropout` layers, and of numeric attributes with `dropout`
+    in their name, on any submodule or its `config`.
 
-    >>> set_dropout(encoder, 0.3)"""
+    >>> set_dropout(encoder, 0.3)
+
+    Parameters
+    ----------
+    module
+        a torch module; changed in place, together with its configuration
+    rate : float
+        in [0, 1)
+
+    Returns
+    -------
+    int
+        number of rates that were set
+
+    Raises
+    ------
+    ValueError
+        If there is none, or if the rate is out of range.
+    """
     if not 0 <= rate < 1: raise ValueError(f"dropout={rate}: expected a number from 0 to below 1")
     from torch import nn
     count, replaced = 0, {}

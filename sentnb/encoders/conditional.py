@@ -32,7 +32,17 @@ from ..losses.reconstruction import masked_token_loss
 VARIANTS = ("concatenated", "skip", "averaged")
 
 class Projections(nn.Module):
-    "Maps a sentence vector to N vectors (CMLM, equation in section 2)."
+    """Maps a sentence vector to N vectors (CMLM, equation in section 2).
+
+    Parameters
+    ----------
+    width : int
+        d
+    count : int, default 15
+        N; the first is the identity
+    has_joint_layer : bool, default False
+        whether to add a layer from N + 1 vectors to d, for `skip`
+    """
     def __init__(self,
         width: int, # d
         count: int=15, # N; the first is the identity
@@ -49,7 +59,18 @@ class Projections(nn.Module):
     def forward(self,
         vectors: torch.Tensor, # [n, d]
     ) -> torch.Tensor: # [n, N, d]
-        "Return the vector itself and N - 1 projections."
+        """Return the vector itself and N - 1 projections.
+
+        Parameters
+        ----------
+        vectors : torch.Tensor
+            [n, d]
+
+        Returns
+        -------
+        torch.Tensor
+            [n, N, d]
+        """
         if self.mlp is None: return vectors[:, None]
         return torch.cat([vectors, self.mlp(vectors)], 1).view(len(vectors), self.count, self.width)
 
@@ -79,11 +100,21 @@ def _check_accepts_vectors(encoder: TextEncoder) -> None:
 class ConditionalMaskedLanguageModel(SentenceEncoder, Pushable, nn.Module):
     """CMLM's pre-training (section 2, Figure 1) of a TextEncoder, available as `model.encoder`.
 
-    `encode` and `forward` are those of the encoder; for the variant "averaged" they return the mean of the
-    projections.
+    `encode` and `forward` are those of the encoder; for the variant "averaged" they return the mean of
+    the projections.
 
     >>> model = ConditionalMaskedLanguageModel(MaskedLanguageModel(encoder, mask_ratio=MASK_RATIO))
-    >>> loss = model.conditional_loss(*model.conditional_batch(first, second, random.Random(0)))"""
+    >>> loss = model.conditional_loss(*model.conditional_batch(first, second, random.Random(0)))
+
+    Parameters
+    ----------
+    mlm : MaskedLanguageModel
+        encoder, head and masking; trained in place
+    projections : int, default 15
+        N
+    variant : str, default "concatenated"
+        one of VARIANTS
+    """
     config = encoder_property("config")
     device = encoder_property("device")
     width = encoder_property("width")
@@ -111,7 +142,13 @@ class ConditionalMaskedLanguageModel(SentenceEncoder, Pushable, nn.Module):
     def encoder(self) -> TextEncoder: return self.mlm.encoder
 
     def settings(self) -> dict: # JSON values
-        "All that defines the model besides its weights."
+        """All that defines the model besides its weights.
+
+        Returns
+        -------
+        dict
+            JSON values
+        """
         return self.mlm.settings() | dict(projections=self.projections.count, variant=self.variant)
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #f21a7853
@@ -120,7 +157,19 @@ def collate(self: ConditionalMaskedLanguageModel,
     texts: Iterable[str],
     max_length: int|None=None, # a lower limit than the encoder's, in tokens
 ) -> tuple[torch.Tensor, torch.Tensor]: # input_ids and attention_mask, int64 [n, s] on the CPU
-    "Tokenise a batch, as in TextEncoder.collate."
+    """Tokenise a batch, as in TextEncoder.collate.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        a lower limit than the encoder's, in tokens
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        input_ids and attention_mask, int64 [n, s] on the CPU
+    """
     return self.encoder.collate(texts, max_length)
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #4f14c9a3
@@ -129,7 +178,21 @@ def sequence(self: ConditionalMaskedLanguageModel,
     vectors: torch.Tensor, # [n, d], of the first sentences
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s], of the second sentences
 ) -> dict[str, torch.Tensor]: # inputs of the model of transformers, N + s positions
-    "Prepend the projections to the tokens."
+    """Prepend the projections to the tokens.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d], of the first sentences
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s], of the second sentences
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+        inputs of the model of transformers, N + s positions
+    """
     count = self.projections.count
     tokens = self.encoder.model.get_input_embeddings()(input_ids)
     positions = torch.arange(input_ids.shape[1], device=tokens.device)
@@ -143,7 +206,23 @@ def masked_states(self: ConditionalMaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s]
     chosen: torch.Tensor, # bool [n, s], positions to predict
 ) -> torch.Tensor: # [m, d], rows in the order of input_ids[chosen]
-    "The input of the head at the m chosen tokens."
+    """The input of the head at the m chosen tokens.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d]
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    chosen : torch.Tensor
+        bool [n, s], positions to predict
+
+    Returns
+    -------
+    torch.Tensor
+        [m, d], rows in the order of input_ids[chosen]
+    """
     model = self.encoder.model
     with attention_backend(input_ids.device):
         if self.variant != "skip":
@@ -163,7 +242,19 @@ def attention_table(self: ConditionalMaskedLanguageModel,
     """The information flow (CMLM, Figure 1), from the attention of the first layer.
 
     Rows and columns are the tokens of the first sentence, the projections and the tokens of the second
-    sentence. Its padding is shown as columns only."""
+    sentence. Its padding is shown as columns only.
+
+    Parameters
+    ----------
+    first : str
+    second : str
+        two sentences; the second may contain mask tokens
+
+    Returns
+    -------
+    tuple[list[str], list[int], np.ndarray]
+        labels of columns, numbers of the rows, int [rows, columns]
+    """
     longer = " ".join([second, *[self.mask_token]*2]) # adds padding to the batch
     tensors = [*self.collate([first]), *(tensor[:1] for tensor in self.collate([second, longer]))]
     first_ids, first_mask, ids, mask = (tensor.to(self.device) for tensor in tensors)
@@ -196,7 +287,26 @@ def conditional_batch(self: ConditionalMaskedLanguageModel,
 ) -> tuple[torch.Tensor, ...]: # ids and mask of the first; corrupted ids, mask and labels of the second
     """Tokenise pairs and mask tokens of the second sentences; all int64 [n, s].
 
-    ValueError if the numbers of sentences differ, or if no second sentence has a token to predict."""
+    Parameters
+    ----------
+    first : Sequence[str]
+    second : Sequence[str]
+        pairs of sentences
+    rng : random.Random|Sequence[random.Random]
+        source of all randomness, or one for each pair
+    max_length : int|None, default None
+        a lower limit than the encoder's, in tokens
+
+    Returns
+    -------
+    tuple[torch.Tensor, ...]
+        ids and mask of the first; corrupted ids, mask and labels of the second
+
+    Raises
+    ------
+    ValueError
+        If the numbers of sentences differ, or if no second sentence has a token to predict.
+    """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} first and {len(second)} second sentences: expected the same number")
     return *self.collate(first, max_length), *self.mlm.masked_batch(second, rng, max_length)
@@ -207,7 +317,23 @@ def logits(self: ConditionalMaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s], of the second sentences
     chosen: torch.Tensor, # bool [n, s], positions to predict
 ) -> torch.Tensor: # [m, vocabulary], rows in the order of input_ids[chosen]
-    "Scores of all tokens of the vocabulary at the m chosen positions of the second sentences."
+    """Scores of all tokens of the vocabulary at the m chosen positions of the second sentences.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d], of the first sentences
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s], of the second sentences
+    chosen : torch.Tensor
+        bool [n, s], positions to predict
+
+    Returns
+    -------
+    torch.Tensor
+        [m, vocabulary], rows in the order of input_ids[chosen]
+    """
     return self.mlm.decoder(self.masked_states(vectors, input_ids, attention_mask, chosen))
 
 @patch
@@ -215,7 +341,22 @@ def conditional_loss(self: ConditionalMaskedLanguageModel,
     first_ids: torch.Tensor, first_mask: torch.Tensor, # from conditional_batch, as all arguments
     input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor,
 ) -> torch.Tensor: # float32 scalar
-    "The mean cross-entropy of the masked tokens of the second sentences (CMLM, section 2)."
+    """The mean cross-entropy of the masked tokens of the second sentences (CMLM, section 2).
+
+    Parameters
+    ----------
+    first_ids : torch.Tensor
+    first_mask : torch.Tensor
+        from conditional_batch, as all arguments
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+    labels : torch.Tensor
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     vectors, logits, targets = self.encoder(first_ids, first_mask), [], []
     for rows, (ids, mask, label) in split_by_length(attention_mask.sum(1), input_ids, attention_mask, labels):
         chosen = label != -100
@@ -230,7 +371,23 @@ def forward(self: ConditionalMaskedLanguageModel,
     head: str="drop", # "keep" the encoder's training head
     attention_layers: Sequence[int]|None=None, # also return the attention maps of these layers
 ) -> torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]: # [n, d]; maps and mask
-    "Embed rows of tokens, as in TextEncoder.forward."
+    """Embed rows of tokens, as in TextEncoder.forward.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    head : str, default "drop"
+        "keep" the encoder's training head
+    attention_layers : Sequence[int]|None, default None
+        also return the attention maps of these layers
+
+    Returns
+    -------
+    torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], ...
+        [n, d]; maps and mask
+    """
     output = self.encoder(input_ids, attention_mask, head=head, attention_layers=attention_layers)
     if self.variant != "averaged": return output
     if attention_layers is None: return self.projections(output).mean(1)
@@ -244,7 +401,23 @@ def encode_window(self: ConditionalMaskedLanguageModel,
     normalize: bool=True, # whether to scale vectors to unit length
     head: str="drop", # or "keep" the encoder's training head
 ) -> np.ndarray: # float32 [n, d]
-    "Encode one window of texts; called by `encode`."
+    """Encode one window of texts; called by `encode`.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        texts per forward pass
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        or "keep" the encoder's training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     if self.variant != "averaged": return self.encoder.encode_window(texts, batch_size, normalize, head)
     vectors = torch.from_numpy(self.encoder.encode_window(texts, batch_size, False, head))
     with evaluating(self): vectors = self.projections(vectors.to(self.device)).mean(1).cpu()
@@ -258,7 +431,23 @@ def accuracy(self: ConditionalMaskedLanguageModel,
     batch_size: int=64,
     max_length: int|None=None, # in tokens
 ) -> dict: # accuracy (share of correct predictions), loss (nats per token), n (number of predicted tokens)
-    "Masked-LM accuracy of the second sentences. ValueError without pairs."
+    """Masked-LM accuracy of the second sentences. ValueError without pairs.
+
+    Parameters
+    ----------
+    pairs : Sequence[tuple[str, str]]
+        held-out pairs; tokens of the second sentences are masked
+    seed : int, default 0
+        seed of the masking
+    batch_size : int, default 64
+    max_length : int|None, default None
+        in tokens
+
+    Returns
+    -------
+    dict
+        accuracy (share of correct predictions), loss (nats per token), n (number of predicted tokens)
+    """
     right, loss, n = 0, 0., 0
     with evaluating(self):
         for start in range(0, len(pairs), batch_size):
@@ -279,7 +468,20 @@ def save_pretrained(self: ConditionalMaskedLanguageModel,
     folder: str|Path, # as in TextEncoder.save_pretrained
     half: bool=False, # store the weights as bfloat16
 ) -> Path: # the folder
-    "Write a folder for this class, `TextEncoder` and `MaskedLanguageModel`."
+    """Write a folder for this class, `TextEncoder` and `MaskedLanguageModel`.
+
+    Parameters
+    ----------
+    folder : str|Path
+        as in TextEncoder.save_pretrained
+    half : bool, default False
+        store the weights as bfloat16
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     projections = {f"projections.{name}": value for name, value in self.projections.state_dict().items()}
     notes = dict(projections=self.projections.count, variant=self.variant)
     return self.mlm.save_pretrained(folder, half, projections, conditional=notes)
@@ -292,7 +494,30 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
     long: str|None=None, # for texts past max_length: "truncate" or "error"; None: as saved
     **masking: float, # mask_ratio, mask_share, random_share; default: as saved
 ) -> ConditionalMaskedLanguageModel: # in eval mode, float32
-    "Load encoder, head and projections. ValueError if there are no projections."
+    """Load encoder, head and projections.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    revision : str|None, default None
+        on the Hub; pin it
+    device : str|torch.device, default "cpu"
+    long : str|None, default None
+        for texts past max_length: "truncate" or "error"; None: as saved
+    **masking : float
+        mask_ratio, mask_share, random_share; default: as saved
+
+    Returns
+    -------
+    ConditionalMaskedLanguageModel
+        in eval mode, float32
+
+    Raises
+    ------
+    ValueError
+        If there are no projections.
+    """
     folder = text_folder(name, revision)
     notes = read_notes(folder)
     if "conditional" not in notes:

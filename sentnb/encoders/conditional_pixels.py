@@ -27,10 +27,19 @@ from ..losses.reconstruction import masked_patch_loss
 class ConditionalAutoencoder(SentenceEncoder, nn.Module):
     """CMLM (section 2) with a MaskedAutoencoder, available as `model.mae`.
 
-    `encode` and `forward` are those of the encoder. Encoder and decoder are saved; the projections are not.
+    `encode` and `forward` are those of the encoder. Encoder and decoder are saved; the projections are
+    not.
 
     >>> model = ConditionalAutoencoder(MaskedAutoencoder(encoder))
-    >>> loss = model.conditional_loss(*model.conditional_batch(first, second, random.Random(0)))"""
+    >>> loss = model.conditional_loss(*model.conditional_batch(first, second, random.Random(0)))
+
+    Parameters
+    ----------
+    mae : MaskedAutoencoder
+        encoder, decoder and masking; trained in place
+    projections : int, default 15
+        N; the first is the vector itself
+    """
     config = encoder_property("config")
     renderer = encoder_property("renderer")
     device = encoder_property("device")
@@ -59,7 +68,13 @@ class ConditionalAutoencoder(SentenceEncoder, nn.Module):
     def encoder(self) -> PixelEncoder: return self.mae.encoder
 
     def settings(self) -> dict: # JSON values
-        "All that defines the model besides its weights."
+        """All that defines the model besides its weights.
+
+        Returns
+        -------
+        dict
+            JSON values
+        """
         return self.mae.settings() | dict(projections=self.projections.count)
 
     def save_pretrained(self, folder: str|Path, half: bool=False) -> Path:
@@ -72,7 +87,19 @@ def collate(self: ConditionalAutoencoder,
     texts: Iterable[str],
     max_length: int|None=None, # in patches
 ) -> tuple[torch.Tensor, torch.Tensor]: # pixels uint8 [n, 16, 16p], num_patches int64 [n]
-    "Draw texts, as in PixelEncoder.collate."
+    """Draw texts, as in PixelEncoder.collate.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        in patches
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        pixels uint8 [n, 16, 16p], num_patches int64 [n]
+    """
     return self.encoder.collate(texts, max_length)
 
 @patch
@@ -80,7 +107,21 @@ def forward(self: ConditionalAutoencoder,
     pixels: torch.Tensor, num_patches: torch.Tensor, # from `collate`
     **options: Any, # options of PixelEncoder.forward
 ) -> torch.Tensor: # [n, d]
-    "Embed strips, as in PixelEncoder.forward."
+    """Embed strips, as in PixelEncoder.forward.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+    num_patches : torch.Tensor
+        from `collate`
+    **options : Any
+        options of PixelEncoder.forward
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d]
+    """
     return self.encoder(pixels, num_patches, **options)
 
 @patch
@@ -90,7 +131,23 @@ def encode_window(self: ConditionalAutoencoder,
     normalize: bool=True, # whether to scale vectors to unit length
     head: str="drop", # or "keep" the encoder's training head
 ) -> np.ndarray: # float32 [n, d]
-    "Encode one window of texts; called by `encode`."
+    """Encode one window of texts; called by `encode`.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        strips per forward pass
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        or "keep" the encoder's training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     return self.encoder.encode_window(texts, batch_size, normalize, head)
 
 # %% ../../nbs/api/2_encoders/15_conditional_pixels.ipynb #6490ab98
@@ -100,7 +157,28 @@ def conditional_batch(self: ConditionalAutoencoder,
     rng: random.Random|Sequence[random.Random], # source of all randomness, or one for each pair
     max_length: int|None=None, # in patches, including the black one
 ) -> tuple[torch.Tensor, ...]: # strips and lengths of the first sentences, and `masked_batch` of the second
-    "Draw pairs and hide patches of the second sentences. ValueError if the numbers of sentences differ."
+    """Draw pairs and hide patches of the second sentences.
+
+    Parameters
+    ----------
+    first : Sequence[str]
+    second : Sequence[str]
+        pairs of sentences
+    rng : random.Random|Sequence[random.Random]
+        source of all randomness, or one for each pair
+    max_length : int|None, default None
+        in patches, including the black one
+
+    Returns
+    -------
+    tuple[torch.Tensor, ...]
+        strips and lengths of the first sentences, and `masked_batch` of the second
+
+    Raises
+    ------
+    ValueError
+        If the numbers of sentences differ.
+    """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} first and {len(second)} second sentences: expected the same number")
     return *self.collate(first, max_length), *self.mae.masked_batch(second, rng, max_length)
@@ -111,7 +189,24 @@ def predict(self: ConditionalAutoencoder,
     pixels: torch.Tensor, num_patches: torch.Tensor, # of the second sentences
     visible: torch.Tensor, hidden: torch.Tensor, # int64 [n, v] and [n, m]
 ) -> tuple[torch.Tensor, torch.Tensor]: # predicted and true pixels, float [n, m, 256*num_channels]
-    "Predict the hidden patches, as in MaskedAutoencoder.predict, with the projections as context."
+    """Predict the hidden patches, as in MaskedAutoencoder.predict, with the projections as context.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor
+        [n, d], of the first sentences
+    pixels : torch.Tensor
+    num_patches : torch.Tensor
+        of the second sentences
+    visible : torch.Tensor
+    hidden : torch.Tensor
+        int64 [n, v] and [n, m]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        predicted and true pixels, float [n, m, 256*num_channels]
+    """
     return self.mae.predict(pixels, num_patches, visible, hidden, self.projections(vectors))
 
 @patch
@@ -119,7 +214,21 @@ def conditional_loss(self: ConditionalAutoencoder,
     first: torch.Tensor, lengths: torch.Tensor, # from conditional_batch, as all arguments
     *second: torch.Tensor, # pixels, num_patches, visible, hidden
 ) -> torch.Tensor: # float32 scalar
-    "The mean squared error of the hidden patches of the second sentences."
+    """The mean squared error of the hidden patches of the second sentences.
+
+    Parameters
+    ----------
+    first : torch.Tensor
+    lengths : torch.Tensor
+        from conditional_batch, as all arguments
+    *second : torch.Tensor
+        pixels, num_patches, visible, hidden
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     predicted, target = self.predict(self.encoder(first, lengths), *second)
     return masked_patch_loss(predicted, target, second[-1] >= 0, self.mae.normalize)
 
@@ -131,7 +240,23 @@ def pair_losses(self: ConditionalAutoencoder,
     batch_size: int=64,
     max_length: int|None=None, # in patches
 ) -> np.ndarray: # float64 [pairs], mean over the hidden patches of each pair
-    "The loss of each pair, without dropout. ValueError without pairs."
+    """The loss of each pair, without dropout. ValueError without pairs.
+
+    Parameters
+    ----------
+    pairs : Sequence[tuple[str, str]]
+        held-out pairs; patches of the second sentences are hidden
+    seed : int, default 0
+        seed of the masking
+    batch_size : int, default 64
+    max_length : int|None, default None
+        in patches
+
+    Returns
+    -------
+    np.ndarray
+        float64 [pairs], mean over the hidden patches of each pair
+    """
     if not len(pairs): raise ValueError("pairs is empty: expected at least one pair")
     losses = []
     with evaluating(self):

@@ -37,7 +37,18 @@ def check_states(
 def base_fingerprint(
     base: Any, # an encoder with token states, or a FeatureStore
 ) -> str: # 16 hexadecimal digits
-    "The fingerprint of an encoder's settings and weights."
+    """The fingerprint of an encoder's settings and weights.
+
+    Parameters
+    ----------
+    base : Any
+        an encoder with token states, or a FeatureStore
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     if hasattr(base, "base_fingerprint"): return base.base_fingerprint   # a FeatureStore
     return fingerprint([base.settings(), weights_digest(base)])
 
@@ -47,7 +58,22 @@ def token_states(
     texts: Sequence[str], # one batch
     max_length: int|None=None, # in tokens or patches; None: the limit of the base
 ) -> tuple[torch.Tensor, torch.Tensor]: # float [n, s, d] and bool [n, s], on the device of the base
-    "Compute the states of one batch, in eval mode and without gradients."
+    """Compute the states of one batch, in eval mode and without gradients.
+
+    Parameters
+    ----------
+    base : Any
+        an encoder with token states, or a FeatureStore
+    texts : Sequence[str]
+        one batch
+    max_length : int|None, default None
+        in tokens or patches; None: the limit of the base
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float [n, s, d] and bool [n, s], on the device of the base
+    """
     tensors = [tensor.to(base.device) for tensor in base.collate(texts, max_length)]
     if not isinstance(base, torch.nn.Module): return base.hidden_states(*tensors)
     with evaluating(base): return base.hidden_states(*tensors)
@@ -62,7 +88,17 @@ class FeatureStore:
 
     >>> store = FeatureStore(encoder, "features")
     >>> store.add(texts)
-    >>> lens = Lens(store)"""
+    >>> lens = Lens(store)
+
+    Parameters
+    ----------
+    base : Any
+        a PixelEncoder, TextEncoder or StaticEncoder
+    folder : str|Path
+        folder of all stores; this one has a subfolder
+    max_length : int|None, default None
+        in tokens or patches; None: the limit of the base
+    """
     def __init__(self,
         base: Any, # a PixelEncoder, TextEncoder or StaticEncoder
         folder: str|Path, # folder of all stores; this one has a subfolder
@@ -156,7 +192,20 @@ def estimate_size(self: FeatureStore,
     texts: Sequence[str], # distinct texts
     sample: int=256, # number of texts from which the mean length is estimated
 ) -> int: # in bytes
-    "Estimate the size of the states of texts on disk."
+    """Estimate the size of the states of texts on disk.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        distinct texts
+    sample : int, default 256
+        number of texts from which the mean length is estimated
+
+    Returns
+    -------
+    int
+        in bytes
+    """
     step = max(1, len(texts)//sample)
     sampled = list(texts[::step])[:sample]
     tokens = sum(_count_positions(self.base, text, self.limit) for text in sampled)/max(1, len(sampled))
@@ -181,7 +230,24 @@ def add(self: FeatureStore,
 ) -> int: # number of computed texts
     """Compute the states of texts. OSError, before anything is written, if the disk has not enough space.
 
-    >>> store.add([text for pair in pairs for text in pair])"""
+    >>> store.add([text for pair in pairs for text in pair])
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        texts that are already in the store are skipped
+    batch_size : int, default 64
+        texts per forward pass
+    shard_size : int, default 16_384
+        texts per shard
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    int
+        number of computed texts
+    """
     if batch_size < 1 or shard_size < 1:
         raise ValueError(f"batch_size={batch_size}, shard_size={shard_size}: both must be at least 1")
     self._open_new()
@@ -204,7 +270,20 @@ def collate(self: FeatureStore,
     texts: Sequence[str], # texts in the store
     max_length: int|None=None, # None, or the limit of the store
 ) -> tuple[torch.Tensor, torch.Tensor]: # float16 [n, s, d] and bool [n, s], on the CPU
-    "Read the states of texts from disk. KeyError names a text that is not in the store."
+    """Read the states of texts from disk. KeyError names a text that is not in the store.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        texts in the store
+    max_length : int|None, default None
+        None, or the limit of the store
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float16 [n, s, d] and bool [n, s], on the CPU
+    """
     if max_length not in (None, self.limit):
         raise ValueError(f"max_length={max_length}: the store has max_length={self.limit}, omit the argument")
     rows = []
@@ -226,5 +305,18 @@ def hidden_states(self: FeatureStore,
     states: torch.Tensor, # float16 [n, s, d], from `collate`
     mask: torch.Tensor, # bool [n, s]
 ) -> tuple[torch.Tensor, torch.Tensor]: # float32 [n, s, d], and the mask
-    "Convert the stored states to float32."
+    """Convert the stored states to float32.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        float16 [n, s, d], from `collate`
+    mask : torch.Tensor
+        bool [n, s]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float32 [n, s, d], and the mask
+    """
     return states.float(), mask

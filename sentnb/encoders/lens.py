@@ -31,7 +31,23 @@ KINDS = ("mean", "simple", "gated")
 @validated(kind=one_of(*KINDS), width=integer(1), gating=integer(1), convolutions=integer(1), kernel=integer(1),
            dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1))
 class LensConfig:
-    "The architecture of a lens."
+    """The architecture of a lens.
+
+    Parameters
+    ----------
+    kind : str, default "simple"
+        one of KINDS
+    width : int, default 1024
+        dimension of the sentence vector; a mean has the width of the encoder
+    gating : int, default 256
+        width of the two stacks (the paper searches 128 to 512)
+    convolutions : int, default 2
+        M, convolutions of each stack (not stated in the paper)
+    kernel : int, default 3
+        width of a convolution in tokens, odd (not stated in the paper)
+    dropout : float, default 0.0
+        dropout rate of the states (the paper searches 0 to 0.2)
+    """
     kind: str = "simple" # one of KINDS
     width: int = 1024 # dimension of the sentence vector; a mean has the width of the encoder
     gating: int = 256 # width of the two stacks (the paper searches 128 to 512)
@@ -56,7 +72,15 @@ def _max_over_time(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor: # [n, s
     return x.masked_fill(~mask[..., None], -torch.inf).amax(1)
 
 class Simple(nn.Module):
-    "The maximum over time of ReLU(W E + b) (Lensing, the equation of section 3)."
+    """The maximum over time of ReLU(W E + b) (Lensing, the equation of section 3).
+
+    Parameters
+    ----------
+    d : int
+        dimension of the states
+    width : int, default 1024
+        dimension of the vector
+    """
     def __init__(self,
         d: int, # dimension of the states
         width: int=1024, # dimension of the vector
@@ -87,7 +111,21 @@ class _Stack(nn.Module):
         return start, x
 
 class GatedConv(nn.Module):
-    "An encoder gated by a controller, both of convolutions (Lensing, Equations 1 to 4)."
+    """An encoder gated by a controller, both of convolutions (Lensing, Equations 1 to 4).
+
+    Parameters
+    ----------
+    d : int
+        dimension of the states
+    width : int, default 1024
+        dimension of the vector
+    gating : int, default 256
+        width of both stacks
+    convolutions : int, default 2
+        M
+    kernel : int, default 3
+        in tokens
+    """
     def __init__(self,
         d: int, # dimension of the states
         width: int=1024, # dimension of the vector
@@ -109,7 +147,14 @@ class GatedConv(nn.Module):
 class Lens(SentenceEncoder, Pushable, nn.Module):
     """A lens over a frozen base encoder. It encodes and is trained like any encoder.
 
-    >>> lens = Lens(base, LensConfig("gated", width=512))"""
+    >>> lens = Lens(base, LensConfig("gated", width=512))
+
+    Parameters
+    ----------
+    base : Any
+        a PixelEncoder, TextEncoder or StaticEncoder, or a FeatureStore of one
+    config : LensConfig|None, default None
+    """
     def __init__(self,
         base: Any, # a PixelEncoder, TextEncoder or StaticEncoder, or a FeatureStore of one
         config: LensConfig|None=None,
@@ -142,7 +187,13 @@ class Lens(SentenceEncoder, Pushable, nn.Module):
     def renderer(self) -> Any: return getattr(self.base, "renderer", None)
 
     def settings(self) -> dict: # JSON values
-        "The configuration, and the fingerprint of the base."
+        """The configuration, and the fingerprint of the base.
+
+        Returns
+        -------
+        dict
+            JSON values
+        """
         return dict(lens=dataclasses.asdict(self.config), base=self.base_fingerprint)
 
 # %% ../../nbs/api/2_encoders/11_lens.ipynb #68406ced
@@ -174,7 +225,19 @@ def collate(self: Lens,
     texts: Sequence[str],
     max_length: int|None=None, # in tokens or patches; None: the limit of the base
 ) -> tuple[torch.Tensor, ...]: # input of `forward`, on the CPU
-    "Collate texts with the base."
+    """Collate texts with the base.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        in tokens or patches; None: the limit of the base
+
+    Returns
+    -------
+    tuple[torch.Tensor, ...]
+        input of `forward`, on the CPU
+    """
     return self.base.collate(texts, max_length)
 
 @patch
@@ -194,7 +257,20 @@ def forward(self: Lens,
     *tensors: torch.Tensor, # from `collate`
     head: str="drop", # there is no training head
 ) -> torch.Tensor: # [n, width], not normalized
-    "Embed a batch; no gradient reaches the base."
+    """Embed a batch; no gradient reaches the base.
+
+    Parameters
+    ----------
+    *tensors : torch.Tensor
+        from `collate`
+    head : str, default "drop"
+        there is no training head
+
+    Returns
+    -------
+    torch.Tensor
+        [n, width], not normalized
+    """
     base = self.base
     if isinstance(base, nn.Module): base.eval()
     with torch.no_grad(): states, mask = base.hidden_states(*(tensor.to(base.device) for tensor in tensors))
@@ -208,7 +284,23 @@ def encode_window(self: Lens,
     normalize: bool=True, # whether to scale vectors to unit length
     head: str="drop", # there is no training head
 ) -> np.ndarray: # float32 [n, width]
-    "Encode one window of texts; called by `encode`."
+    """Encode one window of texts; called by `encode`.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        texts per forward pass
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        there is no training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, width]
+    """
     vectors = torch.empty(len(texts), self.width)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     with evaluating(self):
@@ -223,7 +315,23 @@ def encode_window(self: Lens,
 def with_base(self: Lens,
     base: Any, # the same encoder, or a store of its states with the same length limit
 ) -> "Lens": # shares the weights of this lens
-    "Use another source of the same states. ValueError if the states are those of another encoder."
+    """Use another source of the same states.
+
+    Parameters
+    ----------
+    base : Any
+        the same encoder, or a store of its states with the same length limit
+
+    Returns
+    -------
+    Lens
+        shares the weights of this lens
+
+    Raises
+    ------
+    ValueError
+        If the states are those of another encoder.
+    """
     if (fingerprint := base_fingerprint(base)) != self.base_fingerprint:
         raise ValueError(f"the lens belongs to the base {self.base_fingerprint}, not to {fingerprint}, which "
                          "has another encoder, other weights, or another length limit")
@@ -237,7 +345,20 @@ def save_pretrained(self: Lens,
     folder: str|Path, # created; an existing lens is replaced
     half: bool=False, # store the weights as bfloat16
 ) -> Path: # the folder
-    "Write the lens, without its base."
+    """Write the lens, without its base.
+
+    Parameters
+    ----------
+    folder : str|Path
+        created; an existing lens is replaced
+    half : bool, default False
+        store the weights as bfloat16
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     weights = {name: weight.detach().cpu().contiguous() for name, weight in self.state_dict().items()}
     if half: weights = {name: weight.bfloat16() for name, weight in weights.items()}
     config = dict(model_type="lens", base=self.base_fingerprint, **dataclasses.asdict(self.config))
@@ -254,7 +375,25 @@ def from_pretrained(cls: Lens,
     folder: str|Path, # written by save_pretrained
     base: Any, # its base encoder, or a store of the states
 ) -> Lens: # in eval mode
-    "Load a lens. ValueError if the folder contains no lens, or if it belongs to another base."
+    """Load a lens.
+
+    Parameters
+    ----------
+    folder : str|Path
+        written by save_pretrained
+    base : Any
+        its base encoder, or a store of the states
+
+    Returns
+    -------
+    Lens
+        in eval mode
+
+    Raises
+    ------
+    ValueError
+        If the folder contains no lens, or if it belongs to another base.
+    """
     config = read_json(Path(folder)/"config.json")
     if config.pop("model_type", None) != "lens": raise ValueError(f"{folder} contains no lens")
     expected = config.pop("base")
@@ -272,7 +411,20 @@ def binary_vectors(
     vectors: Any, # float [n, d], from encode(normalize=False)
     threshold: float=1.0, # as in the paper
 ) -> np.ndarray: # uint8 [n, ceil(d/8)], eight features per byte
-    "Threshold vectors and pack them to bits."
+    """Threshold vectors and pack them to bits.
+
+    Parameters
+    ----------
+    vectors : Any
+        float [n, d], from encode(normalize=False)
+    threshold : float, default 1.0
+        as in the paper
+
+    Returns
+    -------
+    np.ndarray
+        uint8 [n, ceil(d/8)], eight features per byte
+    """
     vectors = np.asarray(vectors)
     if vectors.ndim != 2: raise ValueError(f"vectors have shape {vectors.shape}: expected [n, d]")
     return np.packbits(vectors > threshold, axis=1)
@@ -281,17 +433,54 @@ def active_share(
     binary: np.ndarray, # uint8 [n, bytes]
     width: int, # d, number of features
 ) -> float: # 0 to 1
-    "The share of active features."
+    """The share of active features.
+
+    Parameters
+    ----------
+    binary : np.ndarray
+        uint8 [n, bytes]
+    width : int
+        d, number of features
+
+    Returns
+    -------
+    float
+        0 to 1
+    """
     return float(np.bitwise_count(binary).sum()/(len(binary)*width))
 
 def shared_features(
     a: np.ndarray, b: np.ndarray, # uint8 [n, bytes] and [m, bytes]
 ) -> np.ndarray: # int64 [n, m]
-    "The number of features that are active in both: the dot product of binary vectors."
+    """The number of features that are active in both: the dot product of binary vectors.
+
+    Parameters
+    ----------
+    a : np.ndarray
+    b : np.ndarray
+        uint8 [n, bytes] and [m, bytes]
+
+    Returns
+    -------
+    np.ndarray
+        int64 [n, m]
+    """
     return np.stack([np.bitwise_count(row & b).sum(1, dtype=np.int64) for row in a])
 
 def hamming(
     a: np.ndarray, b: np.ndarray, # uint8 [n, bytes] and [m, bytes]
 ) -> np.ndarray: # int64 [n, m]
-    "The Hamming distance: the number of features that are active in exactly one of the two."
+    """The Hamming distance: the number of features that are active in exactly one of the two.
+
+    Parameters
+    ----------
+    a : np.ndarray
+    b : np.ndarray
+        uint8 [n, bytes] and [m, bytes]
+
+    Returns
+    -------
+    np.ndarray
+        int64 [n, m]
+    """
     return np.stack([np.bitwise_count(row ^ b).sum(1, dtype=np.int64) for row in a])

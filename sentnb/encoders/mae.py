@@ -31,7 +31,24 @@ def hidden_patches(
     mask_ratio: float=0.25, # share of text patches that is hidden
     max_span: int=6, # longest span; lengths above two thirds of it are half as likely
 ) -> list[int]: # sorted patch numbers from 0: round(mask_ratio*num_patches) of them, at least one
-    "Draw the patches to hide, as spans with visible patches on either side (PIXEL, Algorithm 1)."
+    """Draw the patches to hide, as spans with visible patches on either side (PIXEL, Algorithm 1).
+
+    Parameters
+    ----------
+    num_patches : int
+        text patches of a strip, at least 1, excluding the black end patch
+    rng : random.Random
+        source of all randomness
+    mask_ratio : float, default 0.25
+        share of text patches that is hidden
+    max_span : int, default 6
+        longest span; lengths above two thirds of it are half as likely
+
+    Returns
+    -------
+    list[int]
+        sorted patch numbers from 0: round(mask_ratio*num_patches) of them, at least one
+    """
     total = max(1, round(mask_ratio*num_patches))
     lengths = range(1, max_span + 1)
     weights = [2 if 3*length <= 2*max_span else 1 for length in lengths]
@@ -59,7 +76,25 @@ def mask_positions(
     hidden: Sequence[Sequence[int]], # patches to hide in each strip, from 0
     num_patches: Sequence[int], # patches of each strip, excluding the black one
 ) -> tuple[torch.Tensor, torch.Tensor]: # visible int64 [n, v], hidden int64 [n, m], padded with -1
-    "Compute the positions of visible and hidden patches. ValueError if a hidden patch is not in the text."
+    """Compute the positions of visible and hidden patches.
+
+    Parameters
+    ----------
+    hidden : Sequence[Sequence[int]]
+        patches to hide in each strip, from 0
+    num_patches : Sequence[int]
+        patches of each strip, excluding the black one
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        visible int64 [n, v], hidden int64 [n, m], padded with -1
+
+    Raises
+    ------
+    ValueError
+        If a hidden patch is not in the text.
+    """
     if len(hidden) != len(num_patches):
         raise ValueError(f"hidden has {len(hidden)} rows: "
                          f"expected one for each of the {len(num_patches)} strips")
@@ -75,12 +110,38 @@ def select_states(
     x: torch.Tensor, # [n, s, d]
     index: torch.Tensor, # int64 [n, k], positions in each row; -1 returns an arbitrary state
 ) -> torch.Tensor: # [n, k, d]
-    "Select the states at the given positions."
+    """Select the states at the given positions.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d]
+    index : torch.Tensor
+        int64 [n, k], positions in each row; -1 returns an arbitrary state
+
+    Returns
+    -------
+    torch.Tensor
+        [n, k, d]
+    """
     return x.gather(1, index.clamp(min=0)[..., None].expand(-1, -1, x.shape[-1]))
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #b808893a
 class PatchDecoder(nn.Module):
-    "Predicts the pixels of hidden patches from the states of visible ones. Weights have PIXEL's names."
+    """Predicts the pixels of hidden patches from the states of visible ones. Weights have PIXEL's names.
+
+    Parameters
+    ----------
+    encoder : PixelEncoder
+        determines patch size, number of positions and default sizes
+    layers : int, default 2
+    width : int|None, default None
+        None: two thirds of the encoder's, a multiple of 32
+    heads : int|None, default None
+        None: width/32
+    intermediate : int|None, default None
+        width of the feed-forward layer; None: four times the width
+    """
     def __init__(self,
         encoder: PixelEncoder, # determines patch size, number of positions and default sizes
         layers: int=2,
@@ -120,7 +181,26 @@ def forward(self: PatchDecoder,
     mask: torch.Tensor, # bool [n, s], True at [CLS], text and black patch
     context: torch.Tensor|None=None, # float [n, k, d], further states without positions, attended to by all
 ) -> torch.Tensor: # float [n, m, 256*num_channels], channels last; arbitrary at the padding of `hidden`
-    "Predict the pixels at the hidden positions."
+    """Predict the pixels at the hidden positions.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        float [n, v, d], from the encoder
+    visible : torch.Tensor
+        int64 [n, v], positions of the states: 0 [CLS], 1 + i patch i, -1 padding
+    hidden : torch.Tensor
+        int64 [n, m], positions to predict, padded with -1
+    mask : torch.Tensor
+        bool [n, s], True at [CLS], text and black patch
+    context : torch.Tensor|None, default None
+        float [n, k, d], further states without positions, attended to by all
+
+    Returns
+    -------
+    torch.Tensor
+        float [n, m, 256*num_channels], channels last; arbitrary at the padding of `hidden`
+    """
     n, s = mask.shape
     h = self.decoder_embed(states)
     index = visible.where(visible >= 0, s)[..., None].expand(-1, -1, self.width) # padding goes past the end
@@ -136,11 +216,31 @@ def forward(self: PatchDecoder,
 class MaskedAutoencoder(Pushable, nn.Module):
     """A pixel encoder with a decoder for masked patch reconstruction (PIXEL, section 2.2).
 
-    The encoder computes the visible patches only. `encode`, `config`, `renderer`, `max_length` and `device`
-    are those of the encoder. Batches of strips of similar length are the most efficient.
+    The encoder computes the visible patches only. `encode`, `config`, `renderer`, `max_length` and
+    `device` are those of the encoder. Batches of strips of similar length are the most efficient.
 
     >>> model = MaskedAutoencoder(PixelEncoder())
-    >>> loss = model(*model.masked_batch(texts, random.Random(0)))"""
+    >>> loss = model(*model.masked_batch(texts, random.Random(0)))
+
+    Parameters
+    ----------
+    encoder : PixelEncoder
+        trained in place
+    decoder_layers : int, default 2
+        PIXEL: 8
+    decoder_width : int|None, default None
+        None: two thirds of the encoder's (PIXEL: 512 of 768)
+    decoder_heads : int|None, default None
+        None: heads of 32 dimensions
+    decoder_intermediate : int|None, default None
+        None: four times decoder_width
+    mask_ratio : float, default 0.25
+        share of text patches that is hidden
+    max_span : int, default 6
+        longest span of hidden patches
+    normalize : bool, default True
+        predict patches standardised by their own pixels (PIXEL's norm_pix_loss)
+    """
     config = encoder_property("config")
     renderer = encoder_property("renderer")
     device = encoder_property("device")
@@ -173,7 +273,19 @@ def encode(self: MaskedAutoencoder,
     texts: Iterable[str],
     **options: Any, # options of PixelEncoder.encode
 ) -> np.ndarray: # float32 [n, d]
-    "Embed texts with the encoder; nothing is hidden."
+    """Embed texts with the encoder; nothing is hidden.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    **options : Any
+        options of PixelEncoder.encode
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     return self.encoder.encode(texts, **options)
 
 @patch
@@ -181,13 +293,31 @@ def collate(self: MaskedAutoencoder,
     texts: Sequence[str],
     max_length: int|None=None, # patches per strip, including the black one; None: the renderer's limit
 ) -> tuple[torch.Tensor, torch.Tensor]: # pixels uint8 [n, 16, 16p], num_patches int64 [n]
-    "Draw texts, as in PixelEncoder.collate; nothing is hidden."
+    """Draw texts, as in PixelEncoder.collate; nothing is hidden.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        patches per strip, including the black one; None: the renderer's limit
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        pixels uint8 [n, 16, 16p], num_patches int64 [n]
+    """
     return self.encoder.collate(texts, max_length)
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #27d118b1
 @patch
 def pretraining_settings(self: MaskedAutoencoder) -> dict: # JSON values
-    "The settings of decoder and masking, under the names of PIXEL's config.json where they exist."
+    """The settings of decoder and masking, under the names of PIXEL's config.json where they exist.
+
+    Returns
+    -------
+    dict
+        JSON values
+    """
     decoder = self.decoder
     return dict(decoder_num_hidden_layers=len(decoder.decoder_layers), decoder_hidden_size=decoder.width,
                 decoder_num_attention_heads=decoder.heads, decoder_intermediate_size=decoder.intermediate,
@@ -195,7 +325,13 @@ def pretraining_settings(self: MaskedAutoencoder) -> dict: # JSON values
 
 @patch
 def settings(self: MaskedAutoencoder) -> dict: # JSON values
-    "The encoder's settings, and those of decoder and masking under `pretraining`."
+    """The encoder's settings, and those of decoder and masking under `pretraining`.
+
+    Returns
+    -------
+    dict
+        JSON values
+    """
     return self.encoder.settings() | dict(pretraining=self.pretraining_settings())
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #cdc5e4ea
@@ -208,9 +344,30 @@ def masked_batch(self: MaskedAutoencoder,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]: # input of `forward`, on the CPU
     """Draw texts and select the patches to hide. The same seed gives the same batch on every machine.
 
-    Returns pixels uint8 [n, 16, 16p], num_patches int64 [n], visible int64 [n, v] and hidden int64 [n, m].
-    The last two are sorted positions, 0 for [CLS] and 1 + i for patch i, padded with -1. The black end patch
-    is visible. ValueError if a patch to hide is not in the text."""
+    Returns pixels uint8 [n, 16, 16p], num_patches int64 [n], visible int64 [n, v] and hidden int64 [n,
+    m]. The last two are sorted positions, 0 for [CLS] and 1 + i for patch i, padded with -1. The black
+    end patch is visible.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    rng : random.Random|Sequence[random.Random]
+        source of all randomness, or one for each text
+    max_length : int|None, default None
+        patches per strip, including the black one; None: the renderer's limit
+    hidden : Sequence[Sequence[int]]|None, default None
+        patches to hide in each strip, from 0; None: drawn at random
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor, torch.Tensor, ...
+        input of `forward`, on the CPU
+
+    Raises
+    ------
+    ValueError
+        If a patch to hide is not in the text.
+    """
     pixels, num_patches = self.collate(texts, max_length)
     lengths = num_patches.tolist()
     if not lengths: raise ValueError("texts is empty: expected at least one text")
@@ -229,7 +386,26 @@ def predict(self: MaskedAutoencoder,
     hidden: torch.Tensor, # int64 [n, m]
     context: torch.Tensor|None=None, # float [n, k, d], further vectors without positions, attended to by all
 ) -> tuple[torch.Tensor, torch.Tensor]: # predicted and true pixels, float [n, m, 256*num_channels]
-    "Predict the hidden patches, standardised if `normalize`."
+    """Predict the hidden patches, standardised if `normalize`.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p]
+    num_patches : torch.Tensor
+        int64 [n]
+    visible : torch.Tensor
+        int64 [n, v]
+    hidden : torch.Tensor
+        int64 [n, m]
+    context : torch.Tensor|None, default None
+        float [n, k, d], further vectors without positions, attended to by all
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        predicted and true pixels, float [n, m, 256*num_channels]
+    """
     x = self.encoder.patch_states(pixels)
     inputs, attended, count = select_states(x, visible), visible >= 0, 0
     if context is not None:
@@ -249,7 +425,21 @@ def forward(self: MaskedAutoencoder,
     visible: torch.Tensor,
     hidden: torch.Tensor,
 ) -> torch.Tensor: # float32 scalar
-    "The mean squared error of the hidden patches (`losses.reconstruction.masked_patch_loss`)."
+    """The mean squared error of the hidden patches (`losses.reconstruction.masked_patch_loss`).
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        from `masked_batch`, as all arguments
+    num_patches : torch.Tensor
+    visible : torch.Tensor
+    hidden : torch.Tensor
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     predicted, target = self.predict(pixels, num_patches, visible, hidden)
     return masked_patch_loss(predicted, target, hidden >= 0, self.normalize)
 
@@ -261,7 +451,23 @@ def dev_loss(self: MaskedAutoencoder,
     batch_size: int=64,
     max_length: int|None=None, # patches per strip, including the black one
 ) -> float: # mean over all hidden patches
-    "The loss without dropout. With `normalize`, predicting the mean of each patch costs about 1."
+    """The loss without dropout. With `normalize`, predicting the mean of each patch costs about 1.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        held-out texts
+    seed : int, default 0
+        seed of the masking
+    batch_size : int, default 64
+    max_length : int|None, default None
+        patches per strip, including the black one
+
+    Returns
+    -------
+    float
+        mean over all hidden patches
+    """
     if not len(texts): raise ValueError("texts is empty: expected at least one text")
     rng, total, count = random.Random(seed), 0., 0
     with evaluating(self):
@@ -278,7 +484,20 @@ def save_pretrained(self: MaskedAutoencoder,
     folder: str|Path, # created; an existing checkpoint is replaced
     half: bool=False, # store the weights as bfloat16: half the size
 ) -> Path: # the folder
-    "Write encoder and decoder atomically, as PixelEncoder.save_pretrained."
+    """Write encoder and decoder atomically, as PixelEncoder.save_pretrained.
+
+    Parameters
+    ----------
+    folder : str|Path
+        created; an existing checkpoint is replaced
+    half : bool, default False
+        store the weights as bfloat16: half the size
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     decoder = {f"decoder.{name}": weights for name, weights in self.decoder.state_dict().items()}
     return self.encoder.save_pretrained(folder, half, decoder, self.pretraining_settings())
 
@@ -289,7 +508,29 @@ def from_pretrained(cls: MaskedAutoencoder,
     revision: str|None=None, # on the Hub; pin it
     **options: Any, # render, device and dropout, as in PixelEncoder.from_pretrained
 ) -> MaskedAutoencoder: # in eval mode
-    "Load encoder and decoder. ValueError if the decoder is missing or does not fit."
+    """Load encoder and decoder.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    max_patches : int|None, default None
+        fewer positions than in the checkpoint, e.g. 64 of PIXEL's 529
+    revision : str|None, default None
+        on the Hub; pin it
+    **options : Any
+        render, device and dropout, as in PixelEncoder.from_pretrained
+
+    Returns
+    -------
+    MaskedAutoencoder
+        in eval mode
+
+    Raises
+    ------
+    ValueError
+        If the decoder is missing or does not fit.
+    """
     encoder = PixelEncoder.from_pretrained(name, max_patches=max_patches, revision=revision, **options)
     folder = checkpoint_folder(name, revision)
     values, weights = read_json(folder/"config.json"), load_file(folder/"model.safetensors")
@@ -311,7 +552,23 @@ def from_pretrained(cls: MaskedAutoencoder,
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #c7c2ea21
 @dataclasses.dataclass(frozen=True, repr=False)
 class Reconstruction:
-    "The original strips, the masked strips, and the reconstructed strips. A notebook shows the first four."
+    """The original strips, the masked strips, and the reconstructed strips. A notebook shows the first four.
+
+    Parameters
+    ----------
+    before : np.ndarray
+        uint8 [n, 16, 16p], originals
+    masked : np.ndarray
+        uint8 [n, 16, 16p], with gray (170) hidden patches
+    after : np.ndarray
+        uint8 [n, 16, 16p], with predicted hidden patches
+    num_patches : np.ndarray
+        int64 [n]
+    hidden : list[list[int]]
+        hidden patches of each text, from 0
+    loss : np.ndarray
+        float32 [n], loss of each strip
+    """
     before: np.ndarray # uint8 [n, 16, 16p], originals
     masked: np.ndarray # uint8 [n, 16, 16p], with gray (170) hidden patches
     after: np.ndarray # uint8 [n, 16, 16p], with predicted hidden patches
@@ -322,7 +579,18 @@ class Reconstruction:
     def strips(self,
         i: int, # number of the text
     ) -> list[np.ndarray]: # three of uint8 [16, 16*(patches + 1)], for figures.strip_figure
-        "The three strips of one text, with the black patch and without padding."
+        """The three strips of one text, with the black patch and without padding.
+
+        Parameters
+        ----------
+        i : int
+            number of the text
+
+        Returns
+        -------
+        list[np.ndarray]
+            three of uint8 [16, 16*(patches + 1)], for figures.strip_figure
+        """
         width = (self.num_patches[i] + 1)*self.before.shape[1]
         return [strips[i, :, :width] for strips in (self.before, self.masked, self.after)]
 
@@ -378,7 +646,24 @@ def reconstruct(self: MaskedAutoencoder,
     scale: str="visible", # source of mean and deviation: "visible" text, or the "true" patch
     max_length: int|None=None, # patches per strip, including the black one
 ) -> Reconstruction:
-    "Hide patches of texts and reconstruct them."
+    """Hide patches of texts and reconstruct them.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    rng : random.Random|None, default None
+        source of the masking; None: random.Random(0)
+    hidden : Sequence[Sequence[int]]|None, default None
+        patches to hide in each strip, from 0; None: drawn at random
+    scale : str, default "visible"
+        source of mean and deviation: "visible" text, or the "true" patch
+    max_length : int|None, default None
+        patches per strip, including the black one
+
+    Returns
+    -------
+    Reconstruction
+    """
     one_of("visible", "true")("scale", scale)
     batch = self.masked_batch(texts, rng or random.Random(0), max_length, hidden)
     pixels, num_patches, _, positions = batch = tuple(x.to(self.device) for x in batch)

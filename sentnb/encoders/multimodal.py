@@ -26,7 +26,21 @@ class PatchInput(nn.Module):
     """Embeds images or spectrograms for the layers of an encoder, and has an MLP for their output.
 
     >>> inputs = PatchInput(encoder.width, size=224)
-    >>> vectors = embed_pictures(encoder, inputs, images)"""
+    >>> vectors = embed_pictures(encoder, inputs, images)
+
+    Parameters
+    ----------
+    width : int
+        d of the encoder
+    size : int|tuple[int, int]
+        height and width of an image
+    patch_size : int, default 16
+        in pixels; must divide height and width
+    channels : int, default 3
+        1 for spectrograms
+    positions : bool, default True
+        whether to add learned positions; AudioCSE does not
+    """
     def __init__(self,
         width: int, # d of the encoder
         size: int|tuple[int, int], # height and width of an image
@@ -59,7 +73,18 @@ class PatchInput(nn.Module):
 def forward(self: PatchInput,
     pictures: torch.Tensor, # uint8 [n, height, width, channels], scaled to [-1, 1] as in ViT; or float
 ) -> torch.Tensor: # [n, 1 + patches, d]
-    "The input of the first layer, with [CLS] first."
+    """The input of the first layer, with [CLS] first.
+
+    Parameters
+    ----------
+    pictures : torch.Tensor
+        uint8 [n, height, width, channels], scaled to [-1, 1] as in ViT; or float
+
+    Returns
+    -------
+    torch.Tensor
+        [n, 1 + patches, d]
+    """
     expected = (*self.size, self.channels)
     if pictures.shape[1:] != expected:
         raise ValueError(f"pictures of shape {list(pictures.shape)}: "
@@ -74,7 +99,25 @@ def picture_strips(
     pictures: torch.Tensor, # uint8 [n, height, width, channels]
     patch_size: int=16, # pixels
 ) -> torch.Tensor: # uint8 [n, 16, 16*patches]
-    "Convert images to gray strips. ValueError for floats, and for sides that patch_size does not divide."
+    """Convert images to gray strips.
+
+    Parameters
+    ----------
+    pictures : torch.Tensor
+        uint8 [n, height, width, channels]
+    patch_size : int, default 16
+        pixels
+
+    Returns
+    -------
+    torch.Tensor
+        uint8 [n, 16, 16*patches]
+
+    Raises
+    ------
+    ValueError
+        For floats, and for sides that patch_size does not divide.
+    """
     n, height, width, channels = pictures.shape
     if pictures.dtype != torch.uint8 or height % patch_size or width % patch_size:
         raise ValueError(f"pictures are {pictures.dtype} {list(pictures.shape)}: expected uint8, with sides "
@@ -84,7 +127,13 @@ def picture_strips(
     return patches.permute(0, 2, 1, 3, 4).reshape(n, patch_size, -1)
 
 class StripInput(nn.Module):
-    "Converts images to strips for a PixelEncoder, and has an MLP for its output."
+    """Converts images to strips for a PixelEncoder, and has an MLP for its output.
+
+    Parameters
+    ----------
+    width : int
+        d of the encoder
+    """
     def __init__(self,
         width: int, # d of the encoder
     ):
@@ -96,7 +145,18 @@ class StripInput(nn.Module):
     def forward(self,
         pictures: torch.Tensor, # uint8 [n, height, width, channels]
     ) -> tuple[torch.Tensor, torch.Tensor]: # input of the encoder: strips, and numbers of patches int64 [n]
-        "Strips without a black end patch."
+        """Strips without a black end patch.
+
+        Parameters
+        ----------
+        pictures : torch.Tensor
+            uint8 [n, height, width, channels]
+
+        Returns
+        -------
+        tuple[torch.Tensor, torch.Tensor]
+            input of the encoder: strips, and numbers of patches int64 [n]
+        """
         strips = picture_strips(pictures)
         return strips, torch.full((len(strips),), strips.shape[2]//16, device=strips.device)
 
@@ -104,7 +164,23 @@ class StripInput(nn.Module):
 def get_layers(
     encoder: Any, # a TextEncoder like BERT, or a PixelEncoder
 ) -> Any: # a function from states [n, s, d] to states [n, s, d]
-    "The layers of an encoder without its embeddings. TypeError for an unsupported architecture."
+    """The layers of an encoder without its embeddings.
+
+    Parameters
+    ----------
+    encoder : Any
+        a TextEncoder like BERT, or a PixelEncoder
+
+    Returns
+    -------
+    Any
+        a function from states [n, s, d] to states [n, s, d]
+
+    Raises
+    ------
+    TypeError
+        For an unsupported architecture.
+    """
     if hasattr(encoder, "transform"): # a PixelEncoder
         if encoder.config.pooling == "first and last":
             raise TypeError("pooling='first and last' also uses the embeddings: expected an encoder that "
@@ -127,7 +203,23 @@ def embed_pictures(
     pictures: torch.Tensor, # as in the forward method of `inputs`
     mlp: bool=True, # whether to apply the MLP, as in training
 ) -> torch.Tensor: # [n, d], not normalized
-    "Embed images with the layers of an encoder: the state of [CLS], or the pooled states of a strip."
+    """Embed images with the layers of an encoder: the state of [CLS], or the pooled states of a strip.
+
+    Parameters
+    ----------
+    encoder : Any
+    inputs : PatchInput|StripInput
+        on the same device
+    pictures : torch.Tensor
+        as in the forward method of `inputs`
+    mlp : bool, default True
+        whether to apply the MLP, as in training
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d], not normalized
+    """
     if isinstance(inputs, StripInput): vectors = encoder(*inputs(pictures))
     else: vectors = get_layers(encoder)(inputs(pictures))[:, 0]
     return torch.tanh(inputs.mlp(vectors)) if mlp else vectors
@@ -142,7 +234,23 @@ _VIT_NAMES = {"cls_token": "cls_token", "position_embeddings": "position_embeddi
 def load_vit(self: PatchInput,
     file: str|Path, # model.safetensors of a vision transformer of `transformers`
 ) -> PatchInput: # itself
-    "Load the embedding layer of a ViT. ValueError if a tensor is missing or has another shape."
+    """Load the embedding layer of a ViT.
+
+    Parameters
+    ----------
+    file : str|Path
+        model.safetensors of a vision transformer of `transformers`
+
+    Returns
+    -------
+    PatchInput
+        itself
+
+    Raises
+    ------
+    ValueError
+        If a tensor is missing or has another shape.
+    """
     tensors, parameters = load_file(file), dict(self.named_parameters())
     loaded = {}
     for name, vit_name in _VIT_NAMES.items():
@@ -163,7 +271,21 @@ def mel_filters(
     rate: int, # samples per second
     points: int, # length of the Fourier transform
 ) -> torch.Tensor: # float32 [points//2 + 1, bands]
-    "Overlapping triangular filters of equal width on the mel scale."
+    """Overlapping triangular filters of equal width on the mel scale.
+
+    Parameters
+    ----------
+    bands : int
+    rate : int
+        samples per second
+    points : int
+        length of the Fourier transform
+
+    Returns
+    -------
+    torch.Tensor
+        float32 [points//2 + 1, bands]
+    """
     def mel(hertz): return 1127*np.log1p(np.asarray(hertz)/700)
     edges = np.linspace(mel(LOWEST), mel(rate/2), bands + 2)
     frequencies = mel(np.arange(points//2 + 1)*rate/points)[:, None]
@@ -182,7 +304,25 @@ def log_mel(
     frames: int|None=None, # number of frames, by truncation or padding with silence; None: unchanged
     batch_size: int=64, # sounds at a time
 ) -> np.ndarray: # float32 [n, bands, frames, 1], the lowest band first
-    "Compute log-mel spectrograms."
+    """Compute log-mel spectrograms.
+
+    Parameters
+    ----------
+    waves : np.ndarray
+        float32 [n, samples]
+    rate : int
+        samples per second
+    bands : int, default 128
+    frames : int|None, default None
+        number of frames, by truncation or padding with silence; None: unchanged
+    batch_size : int, default 64
+        sounds at a time
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, bands, frames, 1], the lowest band first
+    """
     if not isinstance(waves, np.ndarray) or waves.ndim != 2 or waves.dtype.kind != "f":
         actual = f"{getattr(waves, 'dtype', type(waves).__name__)} {list(getattr(waves, 'shape', ()))}"
         raise ValueError(f"waves are {actual}: expected an array of floats [n, samples]")
@@ -207,7 +347,18 @@ def log_mel(
 def standardize(
     spectrograms: np.ndarray, # float32 [n, bands, frames, 1]
 ) -> np.ndarray: # of the same shape
-    "Scale spectrograms to mean 0 and standard deviation 0.5 over all values."
+    """Scale spectrograms to mean 0 and standard deviation 0.5 over all values.
+
+    Parameters
+    ----------
+    spectrograms : np.ndarray
+        float32 [n, bands, frames, 1]
+
+    Returns
+    -------
+    np.ndarray
+        of the same shape
+    """
     mean, deviation = spectrograms.mean(dtype=np.float64), spectrograms.std(dtype=np.float64)
     if not deviation > 0: raise ValueError("all values are equal: expected a sound that is not silent")
     return ((spectrograms - mean)/(2*deviation)).astype(np.float32)
@@ -216,7 +367,25 @@ def crop_to_patches(
     spectrograms: np.ndarray, # [n, bands, frames, 1]
     patch_size: int=24, # bands and frames per patch
 ) -> np.ndarray: # a copy
-    "Remove the highest bands and the last frames that do not fill a patch. ValueError if nothing is left."
+    """Remove the highest bands and the last frames that do not fill a patch.
+
+    Parameters
+    ----------
+    spectrograms : np.ndarray
+        [n, bands, frames, 1]
+    patch_size : int, default 24
+        bands and frames per patch
+
+    Returns
+    -------
+    np.ndarray
+        a copy
+
+    Raises
+    ------
+    ValueError
+        If nothing is left.
+    """
     bands, frames = (side - side % patch_size for side in spectrograms.shape[1:3])
     if not bands or not frames:
         raise ValueError(f"spectrograms of {list(spectrograms.shape[1:3])} are smaller than a patch of "

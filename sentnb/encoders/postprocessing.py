@@ -48,7 +48,17 @@ def _training_vectors(encoder: Any, texts: Sequence[str]) -> np.ndarray: # float
 class Whitening(_Mapped):
     """Vectors with mean 0 and covariance I over the texts of `fit` (Su et al. 2021, Eq. 5).
 
-    >>> Whitening.fit(encoder, texts, k=256).encode(["a sentence", "another"])"""
+    >>> Whitening.fit(encoder, texts, k=256).encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    encoder : Any
+        an encoder with encode(texts, normalize=...)
+    mean : np.ndarray
+        [d]
+    kernel : np.ndarray
+        [d, k]
+    """
     def __init__(self,
         encoder: Any, # an encoder with encode(texts, normalize=...)
         mean: np.ndarray, # [d]
@@ -67,7 +77,26 @@ def fit(cls: Whitening,
     texts: Sequence[str], # unlabelled; duplicates are ignored
     k: int|None=None, # number of dimensions to keep, by decreasing variance; None: all
 ) -> Whitening:
-    "Fit the whitening. ValueError if the vectors have variance in fewer than k dimensions."
+    """Fit the whitening.
+
+    Parameters
+    ----------
+    encoder : Any
+        an encoder with encode(texts, normalize=...); not changed
+    texts : Sequence[str]
+        unlabelled; duplicates are ignored
+    k : int|None, default None
+        number of dimensions to keep, by decreasing variance; None: all
+
+    Returns
+    -------
+    Whitening
+
+    Raises
+    ------
+    ValueError
+        If the vectors have variance in fewer than k dimensions.
+    """
     x = _training_vectors(encoder, texts)
     variance, axes = np.linalg.eigh(np.cov(x, rowvar=False, bias=True).reshape(x.shape[1], -1))
     keep = [i for i in np.argsort(-variance) if variance[i] > 1e-10*variance.max()]
@@ -78,7 +107,15 @@ def fit(cls: Whitening,
 
 # %% ../../nbs/api/2_encoders/08_postprocessing.ipynb #82c0a2a8
 class FlowStep(nn.Module):
-    "One invertible step; returns the rows [n, d] and log |det| of the Jacobian (a scalar)."
+    """One invertible step; returns the rows [n, d] and log |det| of the Jacobian (a scalar).
+
+    Parameters
+    ----------
+    d : int
+        number of dimensions
+    hidden : int
+        hidden width of the coupling function
+    """
     def __init__(self,
         d: int, # number of dimensions
         hidden: int, # hidden width of the coupling function
@@ -97,7 +134,17 @@ class FlowStep(nn.Module):
 
     @torch.no_grad()
     def initialize(self, x: torch.Tensor) -> torch.Tensor: # the transformed rows
-        "Set shift and scale so that each dimension has mean 0 and variance 1 before the matrix."
+        """Set shift and scale so that each dimension has mean 0 and variance 1 before the matrix.
+
+        Parameters
+        ----------
+        x : torch.Tensor
+
+        Returns
+        -------
+        torch.Tensor
+            the transformed rows
+        """
         deviation = x.std(0, correction=0)
         self.shift.copy_(-x.mean(0))
         self.log_scale.copy_(-deviation.clamp(min=1e-4*float(deviation.max())).log())
@@ -108,7 +155,20 @@ def apply_flow(
     steps: nn.ModuleList, # of FlowStep
     x: torch.Tensor, # [n, d]
 ) -> tuple[torch.Tensor, torch.Tensor]: # [n, d], and log |det| of the Jacobian of all steps
-    "Apply all steps, in full precision."
+    """Apply all steps, in full precision.
+
+    Parameters
+    ----------
+    steps : nn.ModuleList
+        of FlowStep
+    x : torch.Tensor
+        [n, d]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        [n, d], and log |det| of the Jacobian of all steps
+    """
     total = torch.zeros(())
     with torch.autocast("cpu", enabled=False):
         for step in steps:
@@ -138,7 +198,17 @@ def _train(
 class Flow(_Mapped):
     """Vectors mapped to a standard Gaussian by a normalising flow (Li et al. 2020).
 
-    >>> Flow.fit(encoder, texts).encode(["a sentence", "another"])"""
+    >>> Flow.fit(encoder, texts).encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    encoder : Any
+        an encoder with encode(texts, normalize=...)
+    steps : nn.ModuleList
+        of FlowStep, on the CPU
+    losses : Sequence[float], default ()
+        training losses in nats per dimension
+    """
     def __init__(self,
         encoder: Any, # an encoder with encode(texts, normalize=...)
         steps: nn.ModuleList, # of FlowStep, on the CPU
@@ -164,7 +234,34 @@ def fit(cls: Flow,
     learning_rate: float=1e-3,
     seed: int=0, # the same seed and number of threads give the same flow; torch's generator is not changed
 ) -> Flow:
-    "Fit the flow by maximum likelihood. FloatingPointError if the loss is not finite."
+    """Fit the flow by maximum likelihood.
+
+    Parameters
+    ----------
+    encoder : Any
+        an encoder with encode(texts, normalize=...); not changed
+    texts : Sequence[str]
+        unlabelled; duplicates are ignored
+    depth : int, default 4
+        number of steps of the flow
+    hidden : int|None, default None
+        hidden width of the coupling functions; None: width of the encoder
+    updates : int, default 300
+        number of updates of Adam
+    batch_size : int, default 256
+    learning_rate : float, default 1e-3
+    seed : int, default 0
+        the same seed and number of threads give the same flow; torch's generator is not changed
+
+    Returns
+    -------
+    Flow
+
+    Raises
+    ------
+    FloatingPointError
+        If the loss is not finite.
+    """
     vectors = _training_vectors(encoder, texts)
     width = vectors.shape[1]
     if width < 2: raise ValueError("the encoder has vectors of one dimension: expected at least 2")

@@ -37,7 +37,17 @@ class _WordCache(dict):
 def static_words(
     text: str,
 ) -> list[str]: # lower-cased, in order
-    "Split a text into lower-cased words without surrounding punctuation."
+    """Split a text into lower-cased words without surrounding punctuation.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list[str]
+        lower-cased, in order
+    """
     return _WordCache().words(text)
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #b01b06d0
@@ -48,7 +58,26 @@ def cooccurrence(
     window: int = 5, # maximum distance of neighbours
     block: int = 2_000_000, # tokens at a time
 ) -> sparse.csr_matrix: # float64 [size, size], symmetric, with integer values
-    "Count how often two words occur near each other, with weights from `window` (adjacent) to 1."
+    """Count how often two words occur near each other, with weights from `window` (adjacent) to 1.
+
+    Parameters
+    ----------
+    ids : np.ndarray
+        int [t], word number of each token; -1: unknown
+    text_ids : np.ndarray
+        int [t], text number of each token, ascending
+    size : int
+        number of words
+    window : int, default 5
+        maximum distance of neighbours
+    block : int, default 2_000_000
+        tokens at a time
+
+    Returns
+    -------
+    sparse.csr_matrix
+        float64 [size, size], symmetric, with integer values
+    """
     if window < 1: raise ValueError(f"window={window}: expected at least 1")
     total = sparse.csr_matrix((size, size))
     for k in range(1, window + 1):
@@ -65,7 +94,21 @@ def positive_pmi(
     counts: sparse.csr_matrix, # [v, v], not negative
     smoothing: float = 0.75, # power of the context counts; 1: no smoothing
 ) -> sparse.csr_matrix: # float32 [v, v]
-    "Positive pointwise mutual information of words (rows) and contexts (columns); Levy et al., eq. 3 and 6."
+    """Positive pointwise mutual information of words (rows) and contexts (columns); Levy et al., eq. 3 and
+    6.
+
+    Parameters
+    ----------
+    counts : sparse.csr_matrix
+        [v, v], not negative
+    smoothing : float, default 0.75
+        power of the context counts; 1: no smoothing
+
+    Returns
+    -------
+    sparse.csr_matrix
+        float32 [v, v]
+    """
     if not 0 < smoothing <= 1:
         raise ValueError(f"smoothing={smoothing}: expected a power above 0 and at most 1")
     rows, columns = (np.asarray(counts.sum(axis), np.float64).ravel() for axis in (1, 0))
@@ -81,7 +124,23 @@ WEIGHTINGS = ("mean", "sif")
 class StaticEncoder(SentenceEncoder):
     """A sentence is the mean of its static word vectors.
 
-    >>> StaticEncoder.fit(corpus).encode(["a sentence", "another"])"""
+    >>> StaticEncoder.fit(corpus).encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    words : Iterable[str]
+        v distinct words
+    vectors : np.ndarray
+        float [v, d]
+    counts : np.ndarray
+        int [v], frequency of each word
+    weighting : str, default "mean"
+        "mean" or "sif"
+    sif : float, default 1e-3
+        a in a/(a + p(w))
+    fitted : dict|None, default None
+        arguments of `fit`, for the record
+    """
     def __init__(self,
         words: Iterable[str], # v distinct words
         vectors: np.ndarray, # float [v, d]
@@ -127,7 +186,23 @@ def encode_window(self: StaticEncoder,
     normalize: bool=True, # whether to scale vectors to unit length
     head: str="drop", # there is no head to keep
 ) -> np.ndarray: # float32 [n, d]
-    "Encode one window of texts; called by `encode`."
+    """Encode one window of texts; called by `encode`.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        not used: a window is one sparse product
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        there is no head to keep
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     if head != "drop":
         raise ValueError(f"head={head!r}: static vectors have no training head; use head='drop'")
     rows, columns = [], []
@@ -161,7 +236,19 @@ def collate(self: StaticEncoder,
     texts: Sequence[str],
     max_length: int|None=None, # in words; None: unlimited
 ) -> tuple[torch.Tensor, torch.Tensor]: # int64 [n, s], bool [n, s]
-    "The numbers of the known words; a text without any has the number after the last."
+    """The numbers of the known words; a text without any has the number after the last.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        in words; None: unlimited
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        int64 [n, s], bool [n, s]
+    """
     known = [[self._number[word] for word in self._clean.words(text) if word in self._number][:max_length]
              or [len(self.words)] for text in texts]
     lengths = torch.tensor([len(ids) for ids in known])
@@ -175,7 +262,20 @@ def hidden_states(self: StaticEncoder,
     ids: torch.Tensor, # int64 [n, s]
     mask: torch.Tensor, # bool [n, s]
 ) -> tuple[torch.Tensor, torch.Tensor]: # float32 [n, s, d], and the mask
-    "The vector of each word, without the weights of the mean."
+    """The vector of each word, without the weights of the mean.
+
+    Parameters
+    ----------
+    ids : torch.Tensor
+        int64 [n, s]
+    mask : torch.Tensor
+        bool [n, s]
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        float32 [n, s, d], and the mask
+    """
     ids = ids.numpy()
     states = self.vectors[np.minimum(ids, len(self.words) - 1)]
     states[ids == len(self.words)] = self._unknown
@@ -187,14 +287,36 @@ def reweighted(self: StaticEncoder,
     weighting: str, # "mean" or "sif"
     sif: float = 1e-3,
 ) -> StaticEncoder: # with the same vectors
-    "Copy the encoder with another weighting."
+    """Copy the encoder with another weighting.
+
+    Parameters
+    ----------
+    weighting : str
+        "mean" or "sif"
+    sif : float, default 1e-3
+
+    Returns
+    -------
+    StaticEncoder
+        with the same vectors
+    """
     return StaticEncoder(self.words, self.vectors, self.counts, weighting, sif, self.fitted)
 
 @patch
 def coverage(self: StaticEncoder,
     texts: Iterable[str],
 ) -> float: # 0 to 1; nan if there are no words
-    "The share of known words among all words of the texts."
+    """The share of known words among all words of the texts.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+
+    Returns
+    -------
+    float
+        0 to 1; nan if there are no words
+    """
     known = total = 0
     for text in iterate_texts(texts):
         words = self._clean.words(text)
@@ -207,7 +329,25 @@ def neighbours(self: StaticEncoder,
     word: str, # a known word
     n: int = 5, # number of neighbours
 ) -> list[str]: # most similar first
-    "The words with the most similar vectors by cosine. KeyError for an unknown word."
+    """The words with the most similar vectors by cosine.
+
+    Parameters
+    ----------
+    word : str
+        a known word
+    n : int, default 5
+        number of neighbours
+
+    Returns
+    -------
+    list[str]
+        most similar first
+
+    Raises
+    ------
+    KeyError
+        For an unknown word.
+    """
     key = (static_words(word) or [word])[0]
     if key not in self._number: raise KeyError(f"{word!r} is not among the {len(self.words)} words")
     unit = self.vectors/np.maximum(np.linalg.norm(self.vectors, axis=1, keepdims=True), 1e-12)
@@ -249,7 +389,35 @@ def fit(cls: StaticEncoder,
 ) -> StaticEncoder: # with weighting "mean"; see `reweighted`
     """Fit word vectors to text. On one machine the result does not depend on the number of threads.
 
-    ValueError if too few words remain for `dim`."""
+    Parameters
+    ----------
+    texts : Iterable[str]
+        any iterable, read once; neighbours are counted within a text
+    dim : int, default 192
+        d
+    window : int, default 5
+        maximum distance of neighbours
+    min_count : int, default 5
+        minimum frequency of a word
+    max_vocabulary : int, default 30_000
+        maximum number of words; ties are resolved alphabetically
+    smoothing : float, default 0.75
+        power of the context counts
+    power : float, default 0
+        power p of the singular values
+    seed : int, default 0
+        seed of the randomised SVD
+
+    Returns
+    -------
+    StaticEncoder
+        with weighting "mean"; see `reweighted`
+
+    Raises
+    ------
+    ValueError
+        If too few words remain for `dim`.
+    """
     from sklearn.utils.extmath import randomized_svd   # loads the BLAS of SciPy, which is limited below
     from threadpoolctl import threadpool_limits
     words, ids, text_ids = _tokens(texts)
@@ -274,7 +442,13 @@ _FILES = ("config.json", "words.json", "model.safetensors")
 
 @patch
 def settings(self: StaticEncoder) -> dict: # JSON values
-    "All that defines the model besides its text."
+    """All that defines the model besides its text.
+
+    Returns
+    -------
+    dict
+        JSON values
+    """
     return dict(model_type="sentnb-static", dim=self.width, vocabulary=len(self.words),
                 weighting=self.weighting, sif=self.sif, fitted=self.fitted)
 
@@ -285,7 +459,25 @@ def save_pretrained(self: StaticEncoder,
 ) -> Path: # the folder
     """Write config.json, words.json and model.safetensors atomically.
 
-    Other files of the folder are kept. FileExistsError if the folder contains something else."""
+    Other files of the folder are kept.
+
+    Parameters
+    ----------
+    folder : str|Path
+        created; an existing checkpoint of this kind is replaced
+    half : bool, default False
+        store the vectors as float16: half the size
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    FileExistsError
+        If the folder contains something else.
+    """
     from safetensors.numpy import save_file
     def is_checkpoint(path):
         config = path/"config.json"
@@ -305,7 +497,24 @@ def from_pretrained(cls: StaticEncoder,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     revision: str|None = None, # on the Hub; pin it
 ) -> StaticEncoder:
-    "Load a checkpoint. ValueError if the files do not fit together."
+    """Load a checkpoint.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    revision : str|None, default None
+        on the Hub; pin it
+
+    Returns
+    -------
+    StaticEncoder
+
+    Raises
+    ------
+    ValueError
+        If the files do not fit together.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
     folder = checkpoint_folder(name, revision, ", ".join(_FILES))
@@ -327,7 +536,15 @@ def from_pretrained(cls: StaticEncoder,
 class CharacterNgrams(SentenceEncoder):
     """Randomly projected tf-idf vectors of character n-grams.
 
-    >>> CharacterNgrams.fit(corpus).encode(["a sentence", "another"])"""
+    >>> CharacterNgrams.fit(corpus).encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    vectorizer : TfidfVectorizer
+        fitted
+    projection : SparseRandomProjection
+        fitted
+    """
     def __init__(self,
         vectorizer: TfidfVectorizer, # fitted
         projection: SparseRandomProjection, # fitted
@@ -341,7 +558,27 @@ class CharacterNgrams(SentenceEncoder):
         lengths: tuple[int, int]=(1, 4), # shortest and longest n-grams, in characters
         seed: int=0, # seed of the projection
     ) -> "CharacterNgrams":
-        "Fit n-grams and their document frequencies. ValueError if there is no text."
+        """Fit n-grams and their document frequencies.
+
+        Parameters
+        ----------
+        texts : Sequence[str]
+        width : int, default 4096
+            dimension of the vectors
+        lengths : tuple[int, int], default (1, 4)
+            shortest and longest n-grams, in characters
+        seed : int, default 0
+            seed of the projection
+
+        Returns
+        -------
+        CharacterNgrams
+
+        Raises
+        ------
+        ValueError
+            If there is no text.
+        """
         texts = list(texts)
         if not any(text.strip() for text in texts):
             raise ValueError("no texts: expected at least one that is not empty")

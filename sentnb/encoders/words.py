@@ -24,7 +24,20 @@ def word_spans(
     text: str, # the result of `clean`
     punctuation: bool=False, # treat punctuation marks as words, as RenderConfig(split_punctuation=True)
 ) -> list[tuple[int, int]]: # start and end of each word, in characters
-    "Locate the words of a text, split as by the renderer."
+    """Locate the words of a text, split as by the renderer.
+
+    Parameters
+    ----------
+    text : str
+        the result of `clean`
+    punctuation : bool, default False
+        treat punctuation marks as words, as RenderConfig(split_punctuation=True)
+
+    Returns
+    -------
+    list[tuple[int, int]]
+        start and end of each word, in characters
+    """
     spans, end = [], 0
     for word in split_words(text, punctuation):
         start = text.index(word, end)
@@ -44,7 +57,22 @@ def patch_shares(
     texts: Sequence[str], # n
     max_length: int|None=None, # in patches, as in collate
 ) -> Tensor: # float [n, w, 1 + p]; weights of the mean over the patches of a word, with sum 1
-    "Assign the states of strips to words. A truncated word has no states (a row of zeros)."
+    """Assign the states of strips to words. A truncated word has no states (a row of zeros).
+
+    Parameters
+    ----------
+    encoder : Any
+        a PixelEncoder that draws words
+    texts : Sequence[str]
+        n
+    max_length : int|None, default None
+        in patches, as in collate
+
+    Returns
+    -------
+    Tensor
+        float [n, w, 1 + p]; weights of the mean over the patches of a word, with sum 1
+    """
     limit = (max_length or encoder.renderer.config.max_patches) - 1 # without the black patch
     rows, length = [], 2
     for text in texts:
@@ -64,7 +92,24 @@ def piece_shares(
     max_length: int|None=None, # in tokens, as in collate
     punctuation: bool=False, # as in `word_spans`
 ) -> Tensor: # float [n, w, s]; weights of the mean over the tokens of a word, with sum 1
-    "Assign the states of tokens to words. A truncated word, or one without tokens, has no states."
+    """Assign the states of tokens to words. A truncated word, or one without tokens, has no states.
+
+    Parameters
+    ----------
+    encoder : Any
+        a TextEncoder with a fast tokeniser
+    texts : Sequence[str]
+        n results of `clean`
+    max_length : int|None, default None
+        in tokens, as in collate
+    punctuation : bool, default False
+        as in `word_spans`
+
+    Returns
+    -------
+    Tensor
+        float [n, w, s]; weights of the mean over the tokens of a word, with sum 1
+    """
     if not getattr(encoder.tokenizer, "is_fast", False):
         raise TypeError(f"{type(encoder.tokenizer).__name__} does not return character offsets: expected a "
                         "tokeniser of the tokenizers library")
@@ -87,7 +132,20 @@ def word_states(
     states: Tensor, # [n, s, d]
     shares: Tensor, # [n, w, s or fewer], from patch_shares or piece_shares
 ) -> tuple[Tensor, Tensor]: # [n, w, d], and bool [n, w], True for words with a state
-    "The mean state of each word."
+    """The mean state of each word.
+
+    Parameters
+    ----------
+    states : Tensor
+        [n, s, d]
+    shares : Tensor
+        [n, w, s or fewer], from patch_shares or piece_shares
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        [n, w, d], and bool [n, w], True for words with a state
+    """
     return shares.to(states.dtype)@states[:, :shares.shape[2]], shares.sum(2) > 0
 
 # %% ../../nbs/api/2_encoders/12_words.ipynb #f907eb4e
@@ -95,7 +153,21 @@ class WordTeacher:
     """A frozen text encoder that provides standardised word states as targets of distillation.
 
     Each dimension has mean 0 and standard deviation 1 over the words of some texts. Otherwise a component
-    common to all words, which dominates the states of BERT, would dominate the loss."""
+    common to all words, which dominates the states of BERT, would dominate the loss.
+
+    Parameters
+    ----------
+    encoder : Any
+        a TextEncoder
+    texts : Sequence[str]
+        texts for the standardisation, with some thousand words
+    max_length : int|None, default None
+        in tokens
+    punctuation : bool, default False
+        as in `word_spans`
+    batch_size : int, default 32
+        texts per forward pass
+    """
     def __init__(self,
         encoder: Any, # a TextEncoder
         texts: Sequence[str], # texts for the standardisation, with some thousand words
@@ -117,7 +189,13 @@ class WordTeacher:
     def width(self) -> int: return self.encoder.width
 
     def settings(self) -> dict: # JSON values
-        "All that defines the targets: the encoder with its weights, the length limit, and the statistics."
+        """All that defines the targets: the encoder with its weights, the length limit, and the statistics.
+
+        Returns
+        -------
+        dict
+            JSON values
+        """
         statistics = fingerprint([self.mean.tolist(), self.deviation.tolist()])
         return dict(encoder=base_fingerprint(self.encoder), max_length=self.max_length,
                     punctuation=self.punctuation, statistics=statistics)
@@ -127,7 +205,17 @@ class WordTeacher:
 def collate(self: WordTeacher,
     texts: Sequence[str],
 ) -> tuple[Tensor, Tensor, Tensor]: # ids and mask, int64 [n, s], and shares [n, w, s], on the CPU
-    "Convert texts to the arguments of `states`."
+    """Convert texts to the arguments of `states`.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+
+    Returns
+    -------
+    tuple[Tensor, Tensor, Tensor]
+        ids and mask, int64 [n, s], and shares [n, w, s], on the CPU
+    """
     texts = [clean(text) for text in texts]
     return (*self.encoder.collate(texts, self.max_length),
             piece_shares(self.encoder, texts, self.max_length, self.punctuation))
@@ -137,7 +225,20 @@ def collate(self: WordTeacher,
 def raw(self: WordTeacher,
     ids: Tensor, mask: Tensor, shares: Tensor, # from `collate`
 ) -> tuple[Tensor, Tensor]: # float32 [n, w, d], and bool [n, w]
-    "Word states before standardisation."
+    """Word states before standardisation.
+
+    Parameters
+    ----------
+    ids : Tensor
+    mask : Tensor
+    shares : Tensor
+        from `collate`
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        float32 [n, w, d], and bool [n, w]
+    """
     device = self.encoder.device
     with evaluating(self.encoder):
         states, _ = self.encoder.hidden_states(ids.to(device), mask.to(device))
@@ -149,6 +250,21 @@ def states(self: WordTeacher,
     mask: Tensor, # int64 [n, s]
     shares: Tensor, # float [n, w, s]
 ) -> tuple[Tensor, Tensor]: # float32 [n, w, d], and bool [n, w]
-    "Standardised word states, without gradient."
+    """Standardised word states, without gradient.
+
+    Parameters
+    ----------
+    ids : Tensor
+        int64 [n, s]
+    mask : Tensor
+        int64 [n, s]
+    shares : Tensor
+        float [n, w, s]
+
+    Returns
+    -------
+    tuple[Tensor, Tensor]
+        float32 [n, w, d], and bool [n, w]
+    """
     states, has_state = self.raw(ids, mask, shares)
     return (states - self.mean.to(states))/self.deviation.to(states), has_state

@@ -32,7 +32,22 @@ def match_errors(
     y: Any, # [n, d], row i translates row i of x
     block: int = 2048, # tile size of `neighbours`
 ) -> dict[str, float]: # forward (x finds y), backward (y finds x) and error (their mean), fractions
-    "The share of rows whose nearest neighbour by cosine is not the translation, in each direction."
+    """The share of rows whose nearest neighbour by cosine is not the translation, in each direction.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n, d], row i translates row i of x
+    block : int, default 2048
+        tile size of `neighbours`
+
+    Returns
+    -------
+    dict[str, float]
+        forward (x finds y), backward (y finds x) and error (their mean), fractions
+    """
     forward, backward, n = _count_errors(x, y, block)
     return dict(forward=forward/n, backward=backward/n, error=(forward + backward)/(2*n))
 
@@ -41,7 +56,22 @@ def match_error(
     y: Any, # [n, d], row i translates row i of x
     block: int = 2048, # tile size of `neighbours`
 ) -> float: # 0 to 1
-    "The error of LASER's similarity search, the mean of both directions of `match_errors`."
+    """The error of LASER's similarity search, the mean of both directions of `match_errors`.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n, d], row i translates row i of x
+    block : int, default 2048
+        tile size of `neighbours`
+
+    Returns
+    -------
+    float
+        0 to 1
+    """
     return match_errors(x, y, block)["error"]
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #ed7c60ee
@@ -49,7 +79,20 @@ def tatoeba_code(
     language: str, # "de" or "deu"
     known: Collection[str], # the available codes: "deu", "cmn" ...
 ) -> str|None: # one of them; an exact match comes before an alias
-    "Tatoeba's code of a language, or None if it has none."
+    """Tatoeba's code of a language, or None if it has none.
+
+    Parameters
+    ----------
+    language : str
+        "de" or "deu"
+    known : Collection[str]
+        the available codes: "deu", "cmn" ...
+
+    Returns
+    -------
+    str|None
+        one of them; an exact match comes before an alias
+    """
     from babel.core import get_global
     if language in known:
         return language
@@ -60,7 +103,23 @@ def tatoeba_code(
 def tatoeba_data(
     languages: Iterable[str]|None = None, # "de" or "deu"; None: all 112
 ) -> dict[str, list[tuple[str, str]]]: # requested language -> (sentence, its English translation)
-    "LASER's Tatoeba test. ValueError for a language that it does not have."
+    """LASER's Tatoeba test.
+
+    Parameters
+    ----------
+    languages : Iterable[str]|None, default None
+        "de" or "deu"; None: all 112
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        requested language -> (sentence, its English translation)
+
+    Raises
+    ------
+    ValueError
+        For a language that it does not have.
+    """
     pairs = {}
     for row in load("parallel/tatoeba_test", split="test"):
         pairs.setdefault(row["lang"], []).append((row["sentence"], row["english"]))
@@ -99,8 +158,27 @@ def tatoeba(
     """For each language, the share of sentences whose nearest English sentence is the translation.
 
     `accuracy` is for the direction into English, `back` for the direction from English, both with Wilson
-    intervals; `error` is LASER's, the mean of both directions. All are fractions. Without `data` the Tatoeba
-    test is used."""
+    intervals; `error` is LASER's, the mean of both directions. All are fractions. Without `data` the
+    Tatoeba test is used.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    languages : Iterable[str]|None, default None
+        None: all languages of the data
+    data : Mapping[str, Sequence[tuple[str, str]]]|None, default None
+        your own: language -> (sentence, English)
+    level : float, default 0.95
+        of the intervals
+    encode_options : dict|None, default None
+        passed to encode
+
+    Returns
+    -------
+    dict[str, dict[str, Any]]
+        language -> accuracy, low, high, back, back_low, back_high, error, n
+    """
     if data is None:
         data, languages = tatoeba_data(languages), None
     data = _select_languages(data, languages)
@@ -126,7 +204,26 @@ def margin_scores(
 ) -> np.ndarray: # float32 [n, m], or [p]
     """The margin of each pair (Contextual Lensing, the equation of section 4.4).
 
-    Use `mine` for lists with too many pairs."""
+    Use `mine` for lists with too many pairs.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 4
+        neighbours whose mean cosine is the density around a vector
+    margin : str, default "ratio"
+        one of MARGINS
+    pairs : Any, default None
+        int [p, 2], rows of x and y to score; None: all pairs, which must fit into memory
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, m], or [p]
+    """
     one_of(*MARGINS)("margin", margin)
     compare = MARGINS[margin]
     (cosines_x, _), (cosines_y, _) = neighbours(x, y, k)
@@ -169,7 +266,15 @@ def check_mining_options(
     retrieval: str, # one of RETRIEVALS
     margin: str, # one of MARGINS
 ) -> None:
-    "Raise ValueError for other values."
+    """Raise ValueError for other values.
+
+    Parameters
+    ----------
+    retrieval : str
+        one of RETRIEVALS
+    margin : str
+        one of MARGINS
+    """
     one_of(*RETRIEVALS)("retrieval", retrieval)
     one_of(*MARGINS)("margin", margin)
 
@@ -178,7 +283,22 @@ def select_pairs(
     retrieval: str = "max", # one of RETRIEVALS
     margin: str = "ratio", # one of MARGINS
 ) -> list[tuple[int, int, float]]: # row of x, row of y, score; best first
-    "Select likely translations from known neighbours."
+    """Select likely translations from known neighbours.
+
+    Parameters
+    ----------
+    nearest : tuple[Nearest, Nearest]
+        of x in y and of y in x, as from `neighbours`
+    retrieval : str, default "max"
+        one of RETRIEVALS
+    margin : str, default "ratio"
+        one of MARGINS
+
+    Returns
+    -------
+    list[tuple[int, int, float]]
+        row of x, row of y, score; best first
+    """
     check_mining_options(retrieval, margin)
     compare = MARGINS[margin]
     density_x = nearest[0][0].mean(1)
@@ -210,7 +330,34 @@ def mine(
 ) -> list[tuple[int, int, float]]: # row of x, row of y, score; best first
     """Mine likely translations. With `max` and `intersect` a sentence is in at most one pair.
 
-    >>> pairs = bitext.mine(encoder.encode(german), encoder.encode(english), threshold=1.06)"""
+    >>> pairs = bitext.mine(encoder.encode(german), encoder.encode(english), threshold=1.06)
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 4
+        candidates of each sentence, and the neighbours that define its density
+    threshold : float|None, default None
+        least score, see `best_threshold`; None: all pairs
+    retrieval : str, default "max"
+        one of RETRIEVALS
+    margin : str, default "ratio"
+        one of MARGINS
+    block : int, default 2048
+        tile size of the search
+    exact : bool, default True
+        False: `approximate_neighbours`, for millions of sentences
+    **search : Any
+        options of the search: show_progress, probes, resume_folder, ...
+
+    Returns
+    -------
+    list[tuple[int, int, float]]
+        row of x, row of y, score; best first
+    """
     check_mining_options(retrieval, margin)
     search_function = neighbours if exact else approximate_neighbours
     pairs = select_pairs(search_function(x, y, k, block=block, **search), retrieval, margin)
@@ -221,7 +368,20 @@ def mining_scores(
     pairs: Iterable[tuple], # (source, target) or (source, target, score)
     gold: Collection[tuple], # the true pairs (source, target)
 ) -> dict[str, float]: # precision, recall, f1; fractions, 0 without pairs
-    "Precision, recall and F1 of mined pairs. ValueError without gold pairs."
+    """Precision, recall and F1 of mined pairs. ValueError without gold pairs.
+
+    Parameters
+    ----------
+    pairs : Iterable[tuple]
+        (source, target) or (source, target, score)
+    gold : Collection[tuple]
+        the true pairs (source, target)
+
+    Returns
+    -------
+    dict[str, float]
+        precision, recall, f1; fractions, 0 without pairs
+    """
     pairs = {tuple(pair[:2]) for pair in pairs}
     gold = set(map(tuple, gold))
     if not gold:
@@ -234,7 +394,25 @@ def best_threshold(
     pairs: Iterable[tuple[Any, Any, float]], # from `mine` without a threshold
     gold: Collection[tuple], # the true pairs (source, target)
 ) -> dict[str, float]: # threshold, and on these pairs precision, recall, f1
-    "The threshold with the highest F1. ValueError if no pair is true, as all thresholds are then equal."
+    """The threshold with the highest F1.
+
+    Parameters
+    ----------
+    pairs : Iterable[tuple[Any, Any, float]]
+        from `mine` without a threshold
+    gold : Collection[tuple]
+        the true pairs (source, target)
+
+    Returns
+    -------
+    dict[str, float]
+        threshold, and on these pairs precision, recall, f1
+
+    Raises
+    ------
+    ValueError
+        If no pair is true, as all thresholds are then equal.
+    """
     pairs = sorted(pairs, key=lambda pair: -pair[2])
     gold = set(map(tuple, gold))
     correct, best_f1, best_size = 0, 0., 0
@@ -258,7 +436,18 @@ BuccData = tuple[Mapping[str, str], Mapping[str, str], Iterable[tuple[str, str]]
 def bucc_data(
     config: tuple[str, str] = ("zh", "en"), # languages of source and target
 ) -> BuccData: # source id -> sentence, target id -> sentence, gold pairs of ids
-    "The sample of BUCC 2018, Chinese and English."
+    """The sample of BUCC 2018, Chinese and English.
+
+    Parameters
+    ----------
+    config : tuple[str, str], default ("zh", "en")
+        languages of source and target
+
+    Returns
+    -------
+    BuccData
+        source id -> sentence, target id -> sentence, gold pairs of ids
+    """
     name = "parallel/bucc2018_zh-en_dev"
     source, target = config
     sides = [{row["id"]: row["text"] for row in load(name, language, "dev")} for language in config]
@@ -273,7 +462,30 @@ def bucc(
     margin: str = "ratio", # of `mine`
     encode_options: dict|None = None, # passed to encode
 ) -> dict[str, Any]: # precision, recall, f1, threshold, chosen_here, n_source, n_target, n_gold
-    "Mine translations from two lists of sentences and evaluate them. Scores are fractions."
+    """Mine translations from two lists of sentences and evaluate them. Scores are fractions.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    data : BuccData|None, default None
+        in the form of `bucc_data`; None: that sample
+    threshold : float|None, default None
+        chosen on other pairs; None: chosen on the gold pairs themselves
+    k : int, default 4
+        of `mine`
+    retrieval : str, default "max"
+        of `mine`
+    margin : str, default "ratio"
+        of `mine`
+    encode_options : dict|None, default None
+        passed to encode
+
+    Returns
+    -------
+    dict[str, Any]
+        precision, recall, f1, threshold, chosen_here, n_source, n_target, n_gold
+    """
     sources, targets, gold = bucc_data() if data is None else data
     gold = [tuple(pair) for pair in gold]
     for i, j in gold:

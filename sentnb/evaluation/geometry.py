@@ -39,7 +39,18 @@ def _normalize(x: Any, min_rows: int, name: str = "x") -> np.ndarray: # float64 
 def anisotropy(
     x: Any, # [n, d], n >= 2
 ) -> float: # -1/(n-1) to 1
-    r"Mean off-diagonal cosine: $(\lVert\sum_i\hat x_i\rVert^2-n)/(n(n-1))$, in O(nd)."
+    r"""Mean off-diagonal cosine: $(\lVert\sum_i\hat x_i\rVert^2-n)/(n(n-1))$, in O(nd).
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], n >= 2
+
+    Returns
+    -------
+    float
+        -1/(n-1) to 1
+    """
     u = _normalize(x, 2)
     total = u.sum(0)
     return float(((total * total).sum() - (u * u).sum()) / (len(u) * (len(u) - 1)))
@@ -51,7 +62,22 @@ def alignment(
     alpha: float = 2, # power of the distance
 ) -> float: # 0 to 2**alpha, smaller is better
     r"""Mean distance of positive pairs (Wang and Isola 2020, section 4.1):
-    $\frac1n\sum_i\lVert\hat x_i-\hat y_i\rVert^\alpha$."""
+    $\frac1n\sum_i\lVert\hat x_i-\hat y_i\rVert^\alpha$.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [n, d], row i is the positive of row i of x
+    alpha : float, default 2
+        power of the distance
+
+    Returns
+    -------
+    float
+        0 to 2**alpha, smaller is better
+    """
     u = _normalize(x, 1)
     v = _normalize(y, 1, "y")
     if u.shape != v.shape:
@@ -66,7 +92,22 @@ def uniformity(
     block: int = 1024, # rows at a time: memory is block * n numbers
 ) -> float: # -4t to 0, smaller is better
     r"""Log of the mean Gaussian potential of distinct pairs (VisualCSE, the equation of section 5.2):
-    $\log\frac{2}{n(n-1)}\sum_{i<j}e^{-t\lVert\hat x_i-\hat x_j\rVert^2}$."""
+    $\log\frac{2}{n(n-1)}\sum_{i<j}e^{-t\lVert\hat x_i-\hat x_j\rVert^2}$.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], n >= 2
+    t : float, default 2
+        sharpness of the Gaussian potential
+    block : int, default 1024
+        rows at a time: memory is block * n numbers
+
+    Returns
+    -------
+    float
+        -4t to 0, smaller is better
+    """
     u = _normalize(x, 2)
     if not t > 0:
         raise ValueError(f"t={t}: expected a positive number")
@@ -89,7 +130,20 @@ def fit_principal_component(
     x: Any, # [n, d]
     languages: Sequence[str], # n labels
 ) -> dict[str, np.ndarray]: # language -> float64 [d], unit length
-    "The first right-singular vector of each language, not centred, whose largest entry is made positive."
+    """The first right-singular vector of each language, not centred, whose largest entry is made positive.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    languages : Sequence[str]
+        n labels
+
+    Returns
+    -------
+    dict[str, np.ndarray]
+        language -> float64 [d], unit length
+    """
     x = _check_matrix(x, 1)
     languages = _check_languages(languages, len(x))
     components = {}
@@ -106,7 +160,22 @@ def remove_principal_component(
     languages: Sequence[str], # n labels
     components: dict[str, np.ndarray]|None = None, # from `fit_principal_component`; None: fitted on x
 ) -> np.ndarray: # [n, d], float32 if x is, else float64; not normalized
-    r"For each language $x - (x\cdot v)v$ (CMLM, the equation of section 5.2); compare the result by cosine."
+    r"""For each language $x - (x\cdot v)v$ (CMLM, the equation of section 5.2); compare the result by cosine.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    languages : Sequence[str]
+        n labels
+    components : dict[str, np.ndarray]|None, default None
+        from `fit_principal_component`; None: fitted on x
+
+    Returns
+    -------
+    np.ndarray
+        [n, d], float32 if x is, else float64; not normalized
+    """
     values = _check_matrix(x, 1)
     languages = _check_languages(languages, len(values))
     if components is None:
@@ -126,7 +195,20 @@ def language_vectors(
     x: Any, # [n, d]
     languages: Sequence[str], # n labels
 ) -> tuple[list[str], np.ndarray]: # languages in order of appearance, float64 [languages, d]
-    "The variance of each language's unit vectors, per dimension (Contextual Lensing)."
+    """The variance of each language's unit vectors, per dimension (Contextual Lensing).
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    languages : Sequence[str]
+        n labels
+
+    Returns
+    -------
+    tuple[list[str], np.ndarray]
+        languages in order of appearance, float64 [languages, d]
+    """
     u = _normalize(x, 1)
     labels = _check_languages(languages, len(u))
     names = list(dict.fromkeys(labels))
@@ -145,7 +227,24 @@ def tsne(
     seed: int = 0, # of the initial positions
     metric: str = "cosine", # or "euclidean"
 ) -> np.ndarray: # float64 [n, 2]; only closeness is meaningful
-    "t-SNE in two dimensions; deterministic for one input, seed and kind of machine."
+    """t-SNE in two dimensions; deterministic for one input, seed and kind of machine.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], n >= 4; intended for up to a few thousand vectors
+    perplexity : float|None, default None
+        effective number of neighbours; None: 30, or (n - 1) / 3 if that is less
+    seed : int, default 0
+        of the initial positions
+    metric : str, default "cosine"
+        or "euclidean"
+
+    Returns
+    -------
+    np.ndarray
+        float64 [n, 2]; only closeness is meaningful
+    """
     x = _check_matrix(x, 4)
     if metric not in ("cosine", "euclidean"):
         raise ValueError(f"metric={metric!r}: expected cosine or euclidean")
@@ -168,7 +267,22 @@ def describe(
     sentences1: Sequence[str], # first sentences
     sentences2: Sequence[str], # their positives, as many
 ) -> dict[str, float]: # anisotropy, alignment, uniformity, n
-    "Anisotropy and uniformity of sentences1, as in Pixel-Linguist, and alignment of the pairs."
+    """Anisotropy and uniformity of sentences1, as in Pixel-Linguist, and alignment of the pairs.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sentences1 : Sequence[str]
+        first sentences
+    sentences2 : Sequence[str]
+        their positives, as many
+
+    Returns
+    -------
+    dict[str, float]
+        anisotropy, alignment, uniformity, n
+    """
     n = len(sentences1)
     if n != len(sentences2):
         raise ValueError(f"{n} first and {len(sentences2)} second sentences: expected pairs")

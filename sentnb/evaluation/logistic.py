@@ -106,7 +106,28 @@ def fit_logistic(
     start: np.ndarray|None = None, # [d + 1], initial weights, e.g. the solution for another c
     tol: float = 1e-7, # largest entry of the gradient, per row
 ) -> tuple[np.ndarray, np.ndarray]: # float64 [d + 1, f], the intercept last; [d + 1], the solution on all rows
-    "Fit f logistic regressions at once, with an L2 penalty on all weights but the intercept."
+    """Fit f logistic regressions at once, with an L2 penalty on all weights but the intercept.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float [n, d]
+    labels : np.ndarray
+        bool [n]
+    c : float
+        inverse strength of the penalty
+    masks : np.ndarray|None, default None
+        bool [n, f]: the training rows of each classifier; None: one, on all rows
+    start : np.ndarray|None, default None
+        [d + 1], initial weights, e.g. the solution for another c
+    tol : float, default 1e-7
+        largest entry of the gradient, per row
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        float64 [d + 1, f], the intercept last; [d + 1], the solution on all rows
+    """
     x, labels, masks = _check_problem(x, labels, c, masks)
     used = masks.any(1)
     sign = np.where(labels, 1., -1.)
@@ -126,7 +147,19 @@ STRENGTHS = dict(block=_SCALED_STRENGTHS, each=_SCALED_STRENGTHS, none=_SENTEVAL
 @dataclass(frozen=True)
 @validated(scaling=one_of(*SCALINGS), folds=at_least(2))
 class LinearProbe:
-    "A linear classifier on frozen vectors: their scaling, and how C is chosen."
+    """A linear classifier on frozen vectors: their scaling, and how C is chosen.
+
+    Parameters
+    ----------
+    scaling : str, default "block"
+        one of SCALINGS; "none": unscaled vectors, as in SentEval
+    strengths : Sequence[float]|None, default None
+        values of C, ascending; None: STRENGTHS of the scaling
+    folds : int, default 10
+        number of folds, outer and inner
+    seed : int, default 1111
+        of the shuffling of folds
+    """
     scaling: str = "block" # one of SCALINGS; "none": unscaled vectors, as in SentEval
     strengths: Sequence[float]|None = None # values of C, ascending; None: STRENGTHS of the scaling
     folds: int = 10 # number of folds, outer and inner
@@ -230,7 +263,22 @@ def nested(self: LinearProbe,
     y: Any, # labels [n]
     blocks: int = 1, # number of equal parts of a vector that are scaled separately
 ) -> tuple[list, list[float], float]: # predicted label of each row, C of each fold, mean dev accuracy
-    "Nested cross-validation: each row is predicted once, by a classifier and a C chosen without it."
+    """Nested cross-validation: each row is predicted once, by a classifier and a C chosen without it.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        labels [n]
+    blocks : int, default 1
+        number of equal parts of a vector that are scaled separately
+
+    Returns
+    -------
+    tuple[list, list[float], float]
+        predicted label of each row, C of each fold, mean dev accuracy
+    """
     x, y = _check_data(x, y, "nested")
     classes, (y,) = _number_labels(y)
     offset, factor = _fit_scaling(x, self.scaling, blocks)
@@ -262,7 +310,24 @@ def held_out(self: LinearProbe,
     dev: tuple[Any, Any]|None = None, # likewise, to choose C on; None: folds of train
     blocks: int = 1, # number of equal parts of a vector that are scaled separately
 ) -> tuple[list, float, float]: # predicted label of each test row, C, dev accuracy
-    "Choose C on dev rows or by folds of the training rows, train on those, predict the test rows."
+    """Choose C on dev rows or by folds of the training rows, train on those, predict the test rows.
+
+    Parameters
+    ----------
+    train : tuple[Any, Any]
+        vectors [n, d], labels [n]
+    test : tuple[Any, Any]
+        likewise; the labels are only checked
+    dev : tuple[Any, Any]|None, default None
+        likewise, to choose C on; None: folds of train
+    blocks : int, default 1
+        number of equal parts of a vector that are scaled separately
+
+    Returns
+    -------
+    tuple[list, float, float]
+        predicted label of each test row, C, dev accuracy
+    """
     sides = dict(train=train, test=test)
     if dev is not None:
         sides["dev"] = dev

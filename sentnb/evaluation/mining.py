@@ -21,7 +21,18 @@ from .bitext import check_mining_options, mine
 
 # %% ../../nbs/api/3_evaluation/09_mining.ipynb #76e0f3ae
 class SentenceFile:
-    "The distinct lines of a UTF-8 text file, read from disk by number. ValueError for a file without any."
+    """The distinct lines of a UTF-8 text file, read from disk by number.
+
+    Parameters
+    ----------
+    path : str|Path
+        a text file, one sentence per line
+
+    Raises
+    ------
+    ValueError
+        For a file without any.
+    """
     def __init__(self,
         path: str|Path, # a text file, one sentence per line
     ):
@@ -62,7 +73,18 @@ class SentenceFile:
     def read(self,
         rows: Sequence[int], # numbers of distinct lines, from 0
     ) -> Iterator[str]: # in the order of `rows`
-        "Yield lines by their numbers, without line ends."
+        """Yield lines by their numbers, without line ends.
+
+        Parameters
+        ----------
+        rows : Sequence[int]
+            numbers of distinct lines, from 0
+
+        Yields
+        ------
+        Iterator[str]
+            in the order of `rows`
+        """
         with open(self.path, "rb") as file:
             for row in rows:
                 file.seek(self.starts[row])
@@ -76,7 +98,26 @@ def encode_to_disk(
     window: int=4096, # sentences between two records of the progress
     show_progress: bool|None=None, # as in `core.progress`
 ) -> np.ndarray: # float16 [n, d], a memory map
-    "Encode a file of sentences to disk; continues where an earlier call was interrupted."
+    """Encode a file of sentences to disk; continues where an earlier call was interrupted.
+
+    Parameters
+    ----------
+    encoder : Any
+        encode(list of str) -> [n, d]
+    file : SentenceFile
+        the sentences
+    path : Path
+        the .npy file to write; a .json file beside it records the progress
+    window : int, default 4096
+        sentences between two records of the progress
+    show_progress : bool|None, default None
+        as in `core.progress`
+
+    Returns
+    -------
+    np.ndarray
+        float16 [n, d], a memory map
+    """
     log = path.with_suffix(".json")
     done_rows = json.loads(log.read_text())["done"] if log.is_file() and path.is_file() else 0
     vectors = np.load(path, mmap_mode="r+", allow_pickle=False) if done_rows else None
@@ -119,7 +160,28 @@ def mine_files(
 
     Tabs within a sentence become spaces. OSError, before any work, if the output cannot be written.
 
-    >>> mine_files(encoder, "a.txt", "b.txt", "pairs.tsv", threshold=1.06)"""
+    >>> mine_files(encoder, "a.txt", "b.txt", "pairs.tsv", threshold=1.06)
+
+    Parameters
+    ----------
+    encoder : Any
+        encode(list of str) -> [n, d]
+    first : str|Path
+        a text file, one sentence per line
+    second : str|Path
+        the same in another language
+    output : str|Path
+        a .tsv file to write: score, sentence, sentence; best first
+    show_progress : bool|None, default None
+        as in `core.progress`
+    **mining : Any
+        of `mine`: k, threshold, retrieval, margin, exact, probes, ...
+
+    Returns
+    -------
+    int
+        number of pairs written
+    """
     check_mining_options(mining.get("retrieval", "max"), mining.get("margin", "ratio"))
     files = [SentenceFile(first), SentenceFile(second)]
     output = Path(output)

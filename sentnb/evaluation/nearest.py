@@ -17,7 +17,17 @@ from ..core import atomic_path, progress
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #e7a1c05c
 class UnitRows:
-    "Rows scaled to length 1, one slice at a time; of an array on disk only that slice is read."
+    """Rows scaled to length 1, one slice at a time; of an array on disk only that slice is read.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d], an array or memory map
+    name : str, default "x"
+        what error messages call it
+    block : int, default 8192
+        rows at a time
+    """
     def __init__(self,
         x: Any, # [n, d], an array or memory map
         name: str="x", # what error messages call it
@@ -51,7 +61,25 @@ def unit_vectors(
     x: Any, # [n, d]
     name: str="x", # what error messages call it
 ) -> np.ndarray: # float32 [n, d], rows of length 1
-    "Divide each row by its length, in float64. ValueError for rows that are zero or not finite."
+    """Divide each row by its length, in float64.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    name : str, default "x"
+        what error messages call it
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], rows of length 1
+
+    Raises
+    ------
+    ValueError
+        For rows that are zero or not finite.
+    """
     return UnitRows(x, name)[:]
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #08dcb304
@@ -74,7 +102,24 @@ def merge_nearest(
     first: int, # the index of its first column
     k: int, # number to keep
 ) -> tuple[np.ndarray, np.ndarray]: # values and indices [rows, min(k, h + columns)], best first
-    "Merge the best values so far with those of a new tile, and keep the best k."
+    """Merge the best values so far with those of a new tile, and keep the best k.
+
+    Parameters
+    ----------
+    best : tuple[np.ndarray, np.ndarray]
+        values [rows, h] and indices int64 [rows, h], the best so far
+    values : np.ndarray
+        [rows, columns], of a new tile
+    first : int
+        the index of its first column
+    k : int
+        number to keep
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        values and indices [rows, min(k, h + columns)], best first
+    """
     best_values, best_indices = best
     if best_values.shape[1] == k: # later tiles improve few rows
         rows = np.flatnonzero((values > best_values[:, -1:]).any(1))
@@ -145,9 +190,32 @@ def neighbours(
 ) -> tuple[Nearest, Nearest]: # forward and backward, see below
     """Find the k nearest vectors by cosine of each x in y, and of each y in x, nearest first. Exact.
 
-    Forward: cosines float32 [n, k] and rows of y int64 [n, k]; backward: [m, k], and rows of x. One tile is in
-    memory at a time, also if x and y are read from disk (`np.load(path, mmap_mode="r")`). Use a
-    `resume_folder` for one x and y only: a saved search is recognised by its sizes, not by its vectors."""
+    Forward: cosines float32 [n, k] and rows of y int64 [n, k]; backward: [m, k], and rows of x. One tile
+    is in memory at a time, also if x and y are read from disk (`np.load(path, mmap_mode="r")`). Use a
+    `resume_folder` for one x and y only: a saved search is recognised by its sizes, not by its vectors.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 1
+        neighbours of each vector, at most the smaller of n and m
+    block : int, default 2048
+        rows and columns of a tile: memory is block * block numbers
+    show_progress : bool|None, default None
+        as in `core.progress`
+    resume_folder : str|Path|None, default None
+        saves the search here; the same call resumes it
+    save_every : float, default 300.
+        seconds between two saves
+
+    Returns
+    -------
+    tuple[Nearest, Nearest]
+        forward and backward, see below
+    """
     if block < 1:
         raise ValueError(f"block={block}: expected at least 1")
     x, y = _unit_pair(x, y, k)
@@ -183,7 +251,13 @@ def _row_of_tiles(rows: np.ndarray, y: UnitRows, first: int, backward: list, k: 
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #b8ec3153
 def faiss_module() -> Any: # the imported library
-    "Import FAISS. ModuleNotFoundError says how to install it."
+    """Import FAISS. ModuleNotFoundError says how to install it.
+
+    Returns
+    -------
+    Any
+        the imported library
+    """
     try:
         import faiss
     except ImportError as error:
@@ -231,7 +305,30 @@ def approximate_neighbours(
     block: int = 8192, # rows at a time
     show_progress: bool|None = None, # as in `core.progress`
 ) -> tuple[Nearest, Nearest]: # forward and backward, as from `neighbours`
-    "As `neighbours`, approximate and much faster. ModuleNotFoundError without `faiss`."
+    """As `neighbours`, approximate and much faster. ModuleNotFoundError without `faiss`.
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    y : Any
+        [m, d]
+    k : int, default 1
+        neighbours of each vector
+    lists : int|None, default None
+        number of lists; None: four times the square root of the larger of n and m
+    probes : int, default 32
+        lists searched for each vector
+    block : int, default 8192
+        rows at a time
+    show_progress : bool|None, default None
+        as in `core.progress`
+
+    Returns
+    -------
+    tuple[Nearest, Nearest]
+        forward and backward, as from `neighbours`
+    """
     if min(probes, block, lists or 1) < 1:
         raise ValueError(f"lists={lists}, probes={probes}, block={block}: expected at least 1")
     faiss_module()
@@ -245,7 +342,20 @@ def recall(
     approximate: np.ndarray, # int [n, k], indices
     exact: np.ndarray, # int [n, k], indices
 ) -> float: # 0 to 1
-    "The share of the exact neighbours that are among the approximate ones."
+    """The share of the exact neighbours that are among the approximate ones.
+
+    Parameters
+    ----------
+    approximate : np.ndarray
+        int [n, k], indices
+    exact : np.ndarray
+        int [n, k], indices
+
+    Returns
+    -------
+    float
+        0 to 1
+    """
     if approximate.shape != exact.shape:
         raise ValueError(f"indices of shapes {approximate.shape} and {exact.shape}: expected the same shape")
     shares = [len(np.intersect1d(a, b))/len(a) for a, b in zip(approximate, exact)]
@@ -261,7 +371,26 @@ def paraphrase_mining(
 ) -> tuple[np.ndarray, np.ndarray]: # cosines float32 [p], highest first; rows of x int64 [p, 2]
     """Find the pairs of rows with the highest cosines. Exact; among equal cosines the first.
 
-    >>> cosines, rows = paraphrase_mining(encoder.encode(texts), threshold=.9)"""
+    >>> cosines, rows = paraphrase_mining(encoder.encode(texts), threshold=.9)
+
+    Parameters
+    ----------
+    x : Any
+        [n, d]
+    pairs : int, default 100
+        number of pairs to return, if there are as many
+    threshold : float, default -1.
+        least cosine
+    block : int, default 2048
+        rows and columns of a tile
+    show_progress : bool|None, default None
+        as in `core.progress`
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        cosines float32 [p], highest first; rows of x int64 [p, 2]
+    """
     if pairs < 1 or block < 1:
         raise ValueError(f"pairs={pairs}, block={block}: expected at least 1")
     x = unit_vectors(x)

@@ -38,7 +38,24 @@ def search_blocks(
     k: int = 100, # documents per query, if there are as many
     slice_size: int = 1024, # queries compared at a time: memory is slice_size * b numbers
 ) -> tuple[np.ndarray, np.ndarray]: # scores float32 [q, k], best first; positions in the stream int64 [q, k]
-    "Find the k documents with the highest dot product. Exact; among equal scores the first."
+    """Find the k documents with the highest dot product. Exact; among equal scores the first.
+
+    Parameters
+    ----------
+    queries : Any
+        [q, d]
+    blocks : Iterable[Any]
+        each [b, d]: the documents, read once
+    k : int, default 100
+        documents per query, if there are as many
+    slice_size : int, default 1024
+        queries compared at a time: memory is slice_size * b numbers
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        scores float32 [q, k], best first; positions in the stream int64 [q, k]
+    """
     queries = _check_vectors(queries, None, "queries")
     if k < 1 or slice_size < 1:
         raise ValueError(f"k={k}, slice_size={slice_size}: expected at least 1")
@@ -71,7 +88,26 @@ def semantic_search(
 ) -> tuple[np.ndarray, np.ndarray]: # cosines float32 [q, k], best first; rows of the corpus int64 [q, k]
     """Find the k rows of the corpus nearest to each query by cosine. Exact; among equal cosines the first.
 
-    >>> cosines, rows = semantic_search(encoder.encode(["dogs in the snow"]), vectors, k=3)"""
+    >>> cosines, rows = semantic_search(encoder.encode(["dogs in the snow"]), vectors, k=3)
+
+    Parameters
+    ----------
+    queries : Any
+        [q, d], of any length
+    corpus : Any
+        [n, d]
+    k : int, default 10
+        rows per query, if there are as many
+    block : int, default 4096
+        rows of the corpus compared at a time
+    show_progress : bool|None, default None
+        as in `core.progress`
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        cosines float32 [q, k], best first; rows of the corpus int64 [q, k]
+    """
     if block < 1:
         raise ValueError(f"block={block}: expected at least 1")
     queries = unit_vectors(queries, "queries")
@@ -123,7 +159,32 @@ def search(
     encode_options: dict|None = None, # passed to encode, e.g. dict(head="keep") as Pixel-Linguist's script
     show_progress: bool|None = None, # as in `core.progress`
 ) -> dict[str, dict[str, float]]: # query id -> document id -> score, best first
-    "Encode a stream of documents and find the nearest of each query: a `run` in TREC's terms."
+    """Encode a stream of documents and find the nearest of each query: a `run` in TREC's terms.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    queries : Mapping[str, str]
+        id -> text
+    corpus : Iterable[tuple[str, str]]
+        (id, text), read once
+    k : int, default 100
+        documents per query
+    block : int, default 4096
+        documents encoded and compared at a time
+    index : str, default "exact"
+        one of INDEXES
+    encode_options : dict|None, default None
+        passed to encode, e.g. dict(head="keep") as Pixel-Linguist's script
+    show_progress : bool|None, default None
+        as in `core.progress`
+
+    Returns
+    -------
+    dict[str, dict[str, float]]
+        query id -> document id -> score, best first
+    """
     if index not in INDEXES:
         raise ValueError(f"index={index!r}: expected one of {', '.join(INDEXES)}")
     if k < 1 or block < 1:
@@ -173,7 +234,27 @@ def measure(
     relevant: Mapping[str, Mapping[str, int]], # query id -> document id -> grade; 0 or absent: not relevant
     measures: Sequence[str] = MEASURES, # nDCG@k, recall@k, precision@k, MAP@k
 ) -> dict[str, dict[str, float]]: # measure -> query id, in the order of `relevant` -> value, a fraction
-    "Score the ranking of each query. ValueError for a query without a relevant document or a ranking."
+    """Score the ranking of each query.
+
+    Parameters
+    ----------
+    run : Mapping[str, Mapping[str, float]]
+        query id -> document id -> score
+    relevant : Mapping[str, Mapping[str, int]]
+        query id -> document id -> grade; 0 or absent: not relevant
+    measures : Sequence[str], default MEASURES
+        nDCG@k, recall@k, precision@k, MAP@k
+
+    Returns
+    -------
+    dict[str, dict[str, float]]
+        measure -> query id, in the order of `relevant` -> value, a fraction
+
+    Raises
+    ------
+    ValueError
+        For a query without a relevant document or a ranking.
+    """
     from pytrec_eval import RelevanceEvaluator
     parsed = _parse_measures(measures)
     _check_judgements(run, relevant)
@@ -190,7 +271,19 @@ def measure(
 # %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #238f126b
 @dataclass(frozen=True)
 class Collection:
-    "Documents, queries and judgements."
+    """Documents, queries and judgements.
+
+    Parameters
+    ----------
+    name : str
+        for messages
+    corpus : Iterable[tuple[str, str]]
+        (id, text); a generator can be evaluated only once
+    queries : dict[str, str]
+        id -> text
+    relevant : dict[str, dict[str, int]]
+        query id -> document id -> grade; 0: not relevant
+    """
     name: str # for messages
     corpus: Iterable[tuple[str, str]] # (id, text); a generator can be evaluated only once
     queries: dict[str, str] # id -> text
@@ -227,7 +320,23 @@ def collection(
     query_language: str|None = None, # None: that of the documents
     revision: str|None = None, # a commit of the Hub other than the declared one
 ) -> Collection:
-    "Load a declared retrieval set. The text of a document is its title and its text."
+    """Load a declared retrieval set. The text of a document is its title and its text.
+
+    Parameters
+    ----------
+    name : str
+        a declared data set: retrieval/cranfield, retrieval/xquad, mteb/nq
+    language : str|None, default None
+        of the documents, for a set with several languages
+    query_language : str|None, default None
+        None: that of the documents
+    revision : str|None, default None
+        a commit of the Hub other than the declared one
+
+    Returns
+    -------
+    Collection
+    """
     dataset = get_dataset(name)
     known = [config.removeprefix("corpus-") for config in dataset.configs if config.startswith("corpus-")]
     query_language = query_language or language
@@ -254,7 +363,23 @@ def microworld_collection(
     n: int = 600, # number of documents
     split: str = "test", # "dev" or "test"
 ) -> Collection:
-    "Sentences of the microworld; each query paraphrases one of them."
+    """Sentences of the microworld; each query paraphrases one of them.
+
+    Parameters
+    ----------
+    world : Any
+        a corpora.Microworld
+    language : str, default "en"
+        one of its languages
+    n : int, default 600
+        number of documents
+    split : str, default "test"
+        "dev" or "test"
+
+    Returns
+    -------
+    Collection
+    """
     pairs = world.sts(language, split=split, n=n)
     corpus = []
     queries = {}
@@ -276,7 +401,24 @@ def evaluate(
     """Search a collection and score the rankings. All values are fractions.
 
     `intervals`: measure -> (low, high); `queries`: measure -> query id -> value; `n` and `documents`: the
-    numbers of queries and documents."""
+    numbers of queries and documents.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    data : Collection|str
+        a collection, or the name of a declared one
+    measures : Sequence[str], default MEASURES
+        as for `measure`
+    **options : Any
+        of `search`: block, index, encode_options, show_progress; k: at least the largest cut-off
+
+    Returns
+    -------
+    dict[str, Any]
+        measure -> mean; and intervals, queries, n, documents
+    """
     if isinstance(data, str):
         data = collection(data)
     largest = max(k for _, k in _parse_measures(measures).values())

@@ -29,7 +29,24 @@ def perturb_all(
     seed: int = 0, # of the perturbation
     **settings, # of the perturbation: rate, count ...
 ) -> list[str]: # as many; texts that the perturbation cannot change are returned unchanged
-    "Perturb each text. The result depends only on the seed, the name and the text."
+    """Perturb each text. The result depends only on the seed, the name and the text.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        texts to perturb
+    name : str
+        one of augmenters.AUGMENTERS
+    seed : int, default 0
+        of the perturbation
+    **settings
+        of the perturbation: rate, count ...
+
+    Returns
+    -------
+    list[str]
+        as many; texts that the perturbation cannot change are returned unchanged
+    """
     return [perturb(text, name, seed, **settings) for text in texts]
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #d5708e44
@@ -39,7 +56,23 @@ def shifts(
 ) -> np.ndarray: # float64 [n], 0 to 2; exactly 0 for equal rows
     """Cosine distance of each row; its mean is the representation shift of Table 1.
 
-    ValueError for rows that are zero or not finite."""
+    Parameters
+    ----------
+    x : Any
+        [n, d], before
+    y : Any
+        [n, d], after
+
+    Returns
+    -------
+    np.ndarray
+        float64 [n], 0 to 2; exactly 0 for equal rows
+
+    Raises
+    ------
+    ValueError
+        For rows that are zero or not finite.
+    """
     x = np.asarray(x, np.float64)
     y = np.asarray(y, np.float64)
     if x.ndim != 2 or x.shape != y.shape:
@@ -67,7 +100,25 @@ def _unit_ranks(values: np.ndarray, rows: np.ndarray, block: int = 128) -> np.nd
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #e4472fce
 class Robustness:
-    "Measure the effect of perturbations on an encoder, with scored pairs of sentences."
+    """Measure the effect of perturbations on an encoder, with scored pairs of sentences.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sentences1 : Sequence[str]
+        first sentences
+    sentences2 : Sequence[str]
+        second sentences, as many
+    gold : Sequence[float]
+        human scores: higher means more similar
+    redraws : int, default 1000
+        bootstrap samples
+    level : float, default 0.95
+        of confidence
+    seed : int, default 0
+        of the samples, and the first seed of the perturbations
+    """
     def __init__(self,
         enc: Any, # anything with encode(list of str) -> [n, d]
         sentences1: Sequence[str], # first sentences
@@ -133,7 +184,31 @@ def score_interval(self: Robustness) -> tuple[float, float]:
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #62090314
 @dataclass(frozen=True, eq=False)
 class Effect:
-    "The effect of a perturbation on vectors and scores, with intervals over pairs."
+    """The effect of a perturbation on vectors and scores, with intervals over pairs.
+
+    Parameters
+    ----------
+    name : str
+        of the perturbation
+    settings : dict
+        its arguments
+    sides : str
+        which sentences of a pair were perturbed, "first" or "both"
+    draws : int
+        number of perturbations, averaged
+    shift : Estimate
+        mean cosine distance of the first sentences, 0 to 2
+    change : Estimate
+        in points: 100 * (correlation after - before)
+    changed : float
+        share of the first sentences that were changed
+    n : int
+        number of pairs
+    samples : np.ndarray
+        float64 [redraws], of the change
+    pairs : tuple
+        what two effects must share to be compared
+    """
     name: str # of the perturbation
     settings: dict # its arguments
     sides: str # which sentences of a pair were perturbed, "first" or "both"
@@ -152,7 +227,28 @@ def effect(self: Robustness,
     sides: str = "first", # which sentences of a pair to perturb, "first" or "both"
     **settings, # of the perturbation: rate, count ...
 ) -> Effect:
-    "Perturb, encode, compare. ValueError for an unknown name or side."
+    """Perturb, encode, compare.
+
+    Parameters
+    ----------
+    name : str
+        one of augmenters.AUGMENTERS
+    draws : int, default 1
+        number of perturbations with consecutive seeds, averaged
+    sides : str, default "first"
+        which sentences of a pair to perturb, "first" or "both"
+    **settings
+        of the perturbation: rate, count ...
+
+    Returns
+    -------
+    Effect
+
+    Raises
+    ------
+    ValueError
+        For an unknown name or side.
+    """
     if name not in AUGMENTERS:
         raise ValueError(f"name={name!r}: expected one of {', '.join(AUGMENTERS)}")
     if sides not in ("first", "both"):
@@ -185,7 +281,20 @@ def table(self: Robustness,
     names: Iterable[str] = PERTURBATIONS, # perturbations to measure
     **options, # of `effect`
 ) -> dict[str, Effect]: # name -> its effect
-    "The effects of several perturbations: a column of Table 1."
+    """The effects of several perturbations: a column of Table 1.
+
+    Parameters
+    ----------
+    names : Iterable[str], default PERTURBATIONS
+        perturbations to measure
+    **options
+        of `effect`
+
+    Returns
+    -------
+    dict[str, Effect]
+        name -> its effect
+    """
     return {name: self.effect(name, **options) for name in names}
 
 @patch
@@ -194,7 +303,22 @@ def curve(self: Robustness,
     rates: Iterable[float] = (0.1, 0.25, 0.5, 1.0), # shares of the words to perturb
     **options, # of `effect`
 ) -> list[Effect]: # one for each rate
-    "The effect of one perturbation at several rates."
+    """The effect of one perturbation at several rates.
+
+    Parameters
+    ----------
+    name : str
+        one of augmenters.AUGMENTERS
+    rates : Iterable[float], default (0.1, 0.25, 0.5, 1.0)
+        shares of the words to perturb
+    **options
+        of `effect`
+
+    Returns
+    -------
+    list[Effect]
+        one for each rate
+    """
     return [self.effect(name, rate=rate, **options) for rate in rates]
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #f662c45d
@@ -203,7 +327,27 @@ def difference(
     b: Effect, # another on the same pairs with the same redraws, possibly of another encoder
     level: float = 0.95, # of confidence
 ) -> tuple[float, float]: # bounds of a.change - b.change, in points
-    "Paired bootstrap of the difference of two changes. ValueError if the pairs differ."
+    """Paired bootstrap of the difference of two changes.
+
+    Parameters
+    ----------
+    a : Effect
+        one effect
+    b : Effect
+        another on the same pairs with the same redraws, possibly of another encoder
+    level : float, default 0.95
+        of confidence
+
+    Returns
+    -------
+    tuple[float, float]
+        bounds of a.change - b.change, in points
+
+    Raises
+    ------
+    ValueError
+        If the pairs differ.
+    """
     if a.pairs != b.pairs:
         raise ValueError("the two effects are not of the same pairs and redraws: "
                          "a paired difference needs the same sentences, seed and redraws")
@@ -214,7 +358,20 @@ def token_overlap(
     before: Sequence, # tokens of a word, or their ids
     after: Sequence, # tokens after the perturbation
 ) -> float: # 0: no token in common; 1: the same tokens
-    "Jaccard overlap of two bags of tokens."
+    """Jaccard overlap of two bags of tokens.
+
+    Parameters
+    ----------
+    before : Sequence
+        tokens of a word, or their ids
+    after : Sequence
+        tokens after the perturbation
+
+    Returns
+    -------
+    float
+        0: no token in common; 1: the same tokens
+    """
     a = Counter(before)
     b = Counter(after)
     union = (a | b).total()
@@ -225,7 +382,22 @@ def ink_overlap(
     after: np.ndarray, # uint8 [h, w2], aligned at the left
     dark: int = 128, # pixels below are ink
 ) -> float: # 0: no ink in common; 1: the same ink
-    "Jaccard overlap of the ink of two strips."
+    """Jaccard overlap of the ink of two strips.
+
+    Parameters
+    ----------
+    before : np.ndarray
+        uint8 [h, w], 255 = paper
+    after : np.ndarray
+        uint8 [h, w2], aligned at the left
+    dark : int, default 128
+        pixels below are ink
+
+    Returns
+    -------
+    float
+        0: no ink in common; 1: the same ink
+    """
     if before.shape[0] != after.shape[0]:
         raise ValueError(f"strips of {before.shape[0]} and {after.shape[0]} rows: expected the same height")
     width = max(before.shape[1], after.shape[1])

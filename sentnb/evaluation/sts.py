@@ -23,7 +23,20 @@ def pearson(
     x: Sequence[float], # first values
     y: Sequence[float], # second values, as many
 ) -> float: # -1 to 1; nan if one side is constant
-    "Linear correlation, in float64."
+    """Linear correlation, in float64.
+
+    Parameters
+    ----------
+    x : Sequence[float]
+        first values
+    y : Sequence[float]
+        second values, as many
+
+    Returns
+    -------
+    float
+        -1 to 1; nan if one side is constant
+    """
     x = np.asarray(x, np.float64)
     y = np.asarray(y, np.float64)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
@@ -50,7 +63,20 @@ def spearman(
     x: Sequence[float], # first values
     y: Sequence[float], # second values, as many
 ) -> float: # -1 to 1; nan if one side is constant
-    "Rank correlation: the Pearson correlation of the ranks, where ties get their mean rank."
+    """Rank correlation: the Pearson correlation of the ranks, where ties get their mean rank.
+
+    Parameters
+    ----------
+    x : Sequence[float]
+        first values
+    y : Sequence[float]
+        second values, as many
+
+    Returns
+    -------
+    float
+        -1 to 1; nan if one side is constant
+    """
     return pearson(_ranks(x), _ranks(y))
 
 # %% ../../nbs/api/3_evaluation/01_sts.ipynb #609661dd
@@ -72,7 +98,22 @@ def aggregate(
     """The three aggregations of SentEval, and the correlations of each subset.
 
     `subsets` maps a name to {"spearman", "pearson", "n"}. If the data do not name the subsets (None in
-    `subsets`), mean and wmean are None."""
+    `subsets`), mean and wmean are None.
+
+    Parameters
+    ----------
+    cosines : Sequence[float]
+        one for each pair
+    gold : Sequence[float]
+        human scores, as many
+    subsets : Sequence[str|None]|None, default None
+        the subset of each pair; None: a test without subsets
+
+    Returns
+    -------
+    dict[str, Any]
+        all, mean, wmean: {"spearman", "pearson"}; n; subsets
+    """
     cosines = np.asarray(cosines, np.float64)
     gold = np.asarray(gold, np.float64)
     names = ["all"] * len(gold) if subsets is None else list(subsets)
@@ -102,7 +143,22 @@ def cosines(
 ) -> np.ndarray: # float64 [n]
     """The cosine of each pair of sentences; each distinct sentence is encoded once.
 
-    ValueError names a sentence whose vector is zero or not finite."""
+    ValueError names a sentence whose vector is zero or not finite.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sentences1 : Sequence[str]
+        first sentences
+    sentences2 : Sequence[str]
+        second sentences, as many
+
+    Returns
+    -------
+    np.ndarray
+        float64 [n]
+    """
     _check_pairs(sentences1, sentences2)
     vectors, rows = distinct_vectors(enc, [*sentences1, *sentences2])
     norms = np.sqrt((vectors * vectors).sum(1))
@@ -121,7 +177,20 @@ def cosines_by_set(
     enc: Any, # anything with encode(list of str) -> [n, d]
     sets: Mapping[str, tuple], # name -> sentences 1, sentences 2, human scores
 ) -> dict[str, np.ndarray]: # name -> float64 [n]
-    "The cosines of several tests, whose distinct sentences are encoded together."
+    """The cosines of several tests, whose distinct sentences are encoded together.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sets : Mapping[str, tuple]
+        name -> sentences 1, sentences 2, human scores
+
+    Returns
+    -------
+    dict[str, np.ndarray]
+        name -> float64 [n]
+    """
     sentences1 = [text for columns in sets.values() for text in columns[0]]
     sentences2 = [text for columns in sets.values() for text in columns[1]]
     values = cosines(enc, sentences1, sentences2)
@@ -134,7 +203,20 @@ def points(
 ) -> dict[str, float]: # name -> Spearman times 100; nan if all cosines are equal
     """Score an encoder on named sets of pairs.
 
-    >>> sts.points(encoder, {"dev": (sentences1, sentences2, scores)})["dev"]"""
+    >>> sts.points(encoder, {"dev": (sentences1, sentences2, scores)})["dev"]
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sets : Mapping[str, tuple]
+        name -> sentences 1, sentences 2, human scores
+
+    Returns
+    -------
+    dict[str, float]
+        name -> Spearman times 100; nan if all cosines are equal
+    """
     values = cosines_by_set(enc, sets)
     return {name: 100*spearman(values[name], columns[2]) for name, columns in sets.items()}
 
@@ -145,7 +227,26 @@ def score(
     gold: Sequence[float], # human scores: higher means more similar
     subsets: Sequence[str|None]|None = None, # as in `aggregate`
 ) -> dict[str, Any]: # as from `aggregate`
-    "The three aggregations on any scored pairs, such as those of the microworld."
+    """The three aggregations on any scored pairs, such as those of the microworld.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    sentences1 : Sequence[str]
+        first sentences
+    sentences2 : Sequence[str]
+        second sentences, as many
+    gold : Sequence[float]
+        human scores: higher means more similar
+    subsets : Sequence[str|None]|None, default None
+        as in `aggregate`
+
+    Returns
+    -------
+    dict[str, Any]
+        as from `aggregate`
+    """
     if len(gold) != len(sentences1):
         raise ValueError(f"{len(gold)} gold scores for {len(sentences1)} pairs: expected one for each pair")
     return aggregate(cosines(enc, sentences1, sentences2), gold, subsets)
@@ -157,7 +258,23 @@ def length_similarity(
 ) -> np.ndarray: # float64 [n]: 0 for equal lengths, negative otherwise
     """Minus the absolute logarithm of the ratio of the numbers of characters of each pair.
 
-    ValueError for an empty sentence."""
+    Parameters
+    ----------
+    sentences1 : Sequence[str]
+        first sentences
+    sentences2 : Sequence[str]
+        second sentences, as many
+
+    Returns
+    -------
+    np.ndarray
+        float64 [n]: 0 for equal lengths, negative otherwise
+
+    Raises
+    ------
+    ValueError
+        For an empty sentence.
+    """
     _check_pairs(sentences1, sentences2)
     lengths = np.array([[len(text) for text in side] for side in (sentences1, sentences2)], np.float64)
     if not lengths.all():
@@ -172,12 +289,31 @@ def evaluate(
     split: str = "test", # "train", "dev" or "test", as far as the test has them
     language: str = "en", # other languages exist for "STS-B" only
 ) -> dict[str, Any]: # as from `aggregate`; correlations from -1 to 1
-    """Score an encoder on one STS test: `{"all": {"spearman", "pearson"}, "mean": ..., "wmean": ..., "n", "subsets"}`.
+    """Score an encoder on one STS test: `{"all": {"spearman", "pearson"}, "mean": ..., "wmean": ..., "n",
+    "subsets"}`.
 
-    The subsets are the files of a SemEval year or the genres of English STS-B; SICK-R and translated STS-B
-    have one. The Hub's copies of STS12 to STS16 do not name the subsets: mean and wmean are then None.
+    The subsets are the files of a SemEval year or the genres of English STS-B; SICK-R and translated
+    STS-B have one. The Hub's copies of STS12 to STS16 do not name the subsets: mean and wmean are then
+    None.
 
-    >>> sts.evaluate(encoder, "STS-B")["all"]["spearman"]"""
+    >>> sts.evaluate(encoder, "STS-B")["all"]["spearman"]
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    name : str
+        "STS12" to "STS16", "STS-B" or "SICK-R"
+    split : str, default "test"
+        "train", "dev" or "test", as far as the test has them
+    language : str, default "en"
+        other languages exist for "STS-B" only
+
+    Returns
+    -------
+    dict[str, Any]
+        as from `aggregate`; correlations from -1 to 1
+    """
     rows = sts_rows(name, language, split)
     columns = [[row[column] for row in rows] for column in ("sentence1", "sentence2", "score", "subset")]
     return score(enc, *columns)
@@ -188,7 +324,22 @@ def evaluate_languages(
     split: str = "test", # select on "dev", report "test"
     languages: Iterable[str] = LANGUAGES, # codes of languages of STS-B
 ) -> dict[str, float]: # language -> Spearman times 100
-    "STS-B in several languages (Pixel-Linguist, Table 5)."
+    """STS-B in several languages (Pixel-Linguist, Table 5).
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    split : str, default "test"
+        select on "dev", report "test"
+    languages : Iterable[str], default LANGUAGES
+        codes of languages of STS-B
+
+    Returns
+    -------
+    dict[str, float]
+        language -> Spearman times 100
+    """
     return points(enc, {language: sts_pairs("STS-B", language, split) for language in languages})
 
 def add_family_means(
@@ -196,7 +347,18 @@ def add_family_means(
 ) -> dict[str, float]: # the ten, then "Germanic (en, de, nl)" ..., "avg."
     """Add the means of language families and of all ten languages (Pixel-Linguist, Table 5).
 
-    ValueError names missing languages."""
+    ValueError names missing languages.
+
+    Parameters
+    ----------
+    scores : dict[str, float]
+        language -> score, all ten languages
+
+    Returns
+    -------
+    dict[str, float]
+        the ten, then "Germanic (en, de, nl)" ..., "avg."
+    """
     if missing := [language for language in LANGUAGES if language not in scores]:
         raise ValueError(f"no score for {', '.join(missing)}: the means need all of {', '.join(LANGUAGES)}")
     table = {language: scores[language] for language in LANGUAGES}
@@ -219,7 +381,31 @@ def score_interval(
 ) -> tuple[float, float]: # low, high; from -1 to 1
     """Percentile bootstrap interval of Spearman's correlation over pairs.
 
-    Samples in which one side is constant are left out; ValueError if all are."""
+    Samples in which one side is constant are left out.
+
+    Parameters
+    ----------
+    cosines : Sequence[float]
+        one for each pair
+    gold : Sequence[float]
+        human scores, as many
+    redraws : int, default 1000
+        bootstrap samples
+    seed : int, default 0
+        of the samples
+    level : float, default 0.95
+        of confidence
+
+    Returns
+    -------
+    tuple[float, float]
+        low, high; from -1 to 1
+
+    Raises
+    ------
+    ValueError
+        If all are.
+    """
     cosines = np.asarray(cosines, np.float64)
     gold = np.asarray(gold, np.float64)
     spearman(cosines, gold) # raises an error for unequal shapes
@@ -229,7 +415,18 @@ def score_interval(
 def mean_spearman(
     *columns: Sequence[float], # the cosines of each test, then the human scores of each test
 ) -> float: # Spearman times 100, mean over the tests
-    "The statistic of `results.Scores` for STS."
+    """The statistic of `results.Scores` for STS.
+
+    Parameters
+    ----------
+    *columns : Sequence[float]
+        the cosines of each test, then the human scores of each test
+
+    Returns
+    -------
+    float
+        Spearman times 100, mean over the tests
+    """
     n = len(columns)//2
     values = [100*spearman(cosines, gold) for cosines, gold in zip(columns[:n], columns[n:])]
     return float(np.mean(values))
@@ -241,7 +438,25 @@ def scores(
     seed: int = 0, # of the samples
     **options, # of `results.Scores`: name, wording, label
 ) -> Scores:
-    "Spearman times 100 of several rows and seeds, with intervals as from `score_interval`."
+    """Spearman times 100 of several rows and seeds, with intervals as from `score_interval`.
+
+    Parameters
+    ----------
+    cosines : Mapping
+        (row, seed) -> cosines of one test, or a tuple of those of several tests
+    gold : Sequence
+        human scores of the test, or a tuple of those of several tests
+    redraws : int, default 1000
+        bootstrap samples
+    seed : int, default 0
+        of the samples
+    **options
+        of `results.Scores`: name, wording, label
+
+    Returns
+    -------
+    Scores
+    """
     columns = gold if isinstance(gold, tuple) else (gold,)
     return Scores(cosines, mean_spearman, columns, redraws=redraws, seed=seed, draws=ROW_DRAWS,
                   lead_draws=LEAD_DRAWS, **options)

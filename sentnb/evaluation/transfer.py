@@ -24,7 +24,19 @@ from ..results import wilson
 # %% ../../nbs/api/3_evaluation/03_transfer.ipynb #d2a14852
 @dataclass(frozen=True)
 class Task:
-    "A task of SentEval and the data set it comes from."
+    """A task of SentEval and the data set it comes from.
+
+    Parameters
+    ----------
+    dataset : str
+        a data set declared in `corpora`
+    splits : dict[str, tuple[str, ...]]
+        train, test, dev -> splits of the data set
+    note : str
+        a description
+    columns : tuple[str, ...], default ("text",)
+        the text columns
+    """
     dataset: str # a data set declared in `corpora`
     splits: dict[str, tuple[str, ...]] # train, test, dev -> splits of the data set
     note: str # a description
@@ -37,7 +49,23 @@ class Task:
 def get_protocol(
     data: Iterable[str], # the names of the parts: train, test, dev
 ) -> str: # "nested", "folds" or "split"
-    "The protocol for data with these parts. ValueError for other combinations."
+    """The protocol for data with these parts.
+
+    Parameters
+    ----------
+    data : Iterable[str]
+        the names of the parts: train, test, dev
+
+    Returns
+    -------
+    str
+        "nested", "folds" or "split"
+
+    Raises
+    ------
+    ValueError
+        For other combinations.
+    """
     protocols = {("train",): "nested", ("test", "train"): "folds", ("dev", "test", "train"): "split"}
     parts = tuple(sorted(data))
     if parts not in protocols:
@@ -69,7 +97,29 @@ def sample_rows(
     name: str, # name of the task, which seeds the sample
     min_per_label: int = 0, # least number of each label, if it has as many: folds need some of a rare label
 ) -> list[tuple]: # in their original order; more than n if labels are rare
-    "Sample rows of a task, the same at each call. ValueError for n below 1."
+    """Sample rows of a task, the same at each call.
+
+    Parameters
+    ----------
+    rows : Sequence[tuple]
+        whose last value is the label
+    n : int|None
+        number of rows; None: all
+    name : str
+        name of the task, which seeds the sample
+    min_per_label : int, default 0
+        least number of each label, if it has as many: folds need some of a rare label
+
+    Returns
+    -------
+    list[tuple]
+        in their original order; more than n if labels are rare
+
+    Raises
+    ------
+    ValueError
+        For n below 1.
+    """
     if n is None or n >= len(rows):
         return list(rows)
     if n < 1:
@@ -90,7 +140,25 @@ def task_data(
     name: str, # one of TASKS
     max_train: int|None = None, # number of training rows, sampled as by `evaluate`; None: all
 ) -> dict[str, list[tuple]]: # train, and test and dev if they exist -> rows
-    "The rows (text, label) or (text, text, label) of a task of SentEval. ValueError for an unknown task."
+    """The rows (text, label) or (text, text, label) of a task of SentEval.
+
+    Parameters
+    ----------
+    name : str
+        one of TASKS
+    max_train : int|None, default None
+        number of training rows, sampled as by `evaluate`; None: all
+
+    Returns
+    -------
+    dict[str, list[tuple]]
+        train, and test and dev if they exist -> rows
+
+    Raises
+    ------
+    ValueError
+        For an unknown task.
+    """
     if name not in TASKS:
         raise ValueError(f"no task {name!r}: expected one of {', '.join(TASKS)}, or your own data")
     task = TASKS[name]
@@ -109,7 +177,24 @@ def microworld_data(
     language: str = "en", # one of its languages
     n: int = 1000, # training rows; dev and test have half as many
 ) -> dict[str, list[tuple[str, str]]]: # train, dev, test -> (sentence, label)
-    "Classify what a sentence of the microworld says. No scene is in two parts."
+    """Classify what a sentence of the microworld says. No scene is in two parts.
+
+    Parameters
+    ----------
+    world : Any
+        a corpora.Microworld
+    label : str, default "verb"
+        agent, number, verb, place or time
+    language : str, default "en"
+        one of its languages
+    n : int, default 1000
+        training rows; dev and test have half as many
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        train, dev, test -> (sentence, label)
+    """
     sizes = dict(train=n, dev=n//2, test=n//2)
     parts = {part: world.probe(language, size, part) for part, size in sizes.items()}
     known = sorted(parts["train"][0][1]) if parts["train"] else []
@@ -123,7 +208,22 @@ def f1(
     predicted: Sequence, # predicted labels, as many
     positive: Any = 1, # the class to score
 ) -> float: # 0 to 1; 0 if the class does not occur
-    "The harmonic mean of precision and recall of one class."
+    """The harmonic mean of precision and recall of one class.
+
+    Parameters
+    ----------
+    gold : Sequence
+        true labels
+    predicted : Sequence
+        predicted labels, as many
+    positive : Any, default 1
+        the class to score
+
+    Returns
+    -------
+    float
+        0 to 1; 0 if the class does not occur
+    """
     correct = sum(g == positive == p for g, p in zip(gold, predicted, strict=True))
     total = sum(g == positive for g in gold) + sum(p == positive for p in predicted)
     return 2*correct/total if total else 0.
@@ -208,10 +308,33 @@ def evaluate(
 ) -> dict[str, Any]: # accuracy, low, high, dev, majority (fractions), n, n_train, classes, protocol, c
     """Evaluate an encoder on one task with a linear classifier on frozen vectors.
 
-    Each distinct sentence is encoded once. If the labels of pairs are 0 and 1 the result has an f1 as well.
-    SST2 has 67,349 training rows; `max_train` samples fewer.
+    Each distinct sentence is encoded once. If the labels of pairs are 0 and 1 the result has an f1 as
+    well. SST2 has 67,349 training rows; `max_train` samples fewer.
 
-    >>> transfer.evaluate(encoder, "MR")["accuracy"]"""
+    >>> transfer.evaluate(encoder, "MR")["accuracy"]
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    name : str
+        one of TASKS, or the name of your own data
+    data : dict[str, list[tuple]]|None, default None
+        your own rows: train; train and test; or train, dev and test
+    probe : LinearProbe, default LinearProbe()
+        the classifier
+    max_train : int|None, default None
+        number of training rows, the same for all encoders; None: all
+    encode_options : dict|None, default None
+        passed to encode, e.g. dict(normalize=False)
+    items : bool, default False
+        also return `right`, bool [n]: whether each tested row was predicted correctly
+
+    Returns
+    -------
+    dict[str, Any]
+        accuracy, low, high, dev, majority (fractions), n, n_train, classes, protocol, c
+    """
     data = _load_rows(name, data, max_train)
     return _score(data, _encode(enc, [data], encode_options), probe, items)
 
@@ -223,7 +346,22 @@ def relatedness(
     data: dict[str, list[tuple[str, str, float]]], # train, dev, test -> (text, text, score)
     encode_options: dict|None = None, # passed to encode
 ) -> dict[str, Any]: # pearson (test), dev, penalty; guess and gold, float64 [n]
-    "SentEval's SICK-R: predict the scores of pairs from frozen vectors by ridge regression."
+    """SentEval's SICK-R: predict the scores of pairs from frozen vectors by ridge regression.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    data : dict[str, list[tuple[str, str, float]]]
+        train, dev, test -> (text, text, score)
+    encode_options : dict|None, default None
+        passed to encode
+
+    Returns
+    -------
+    dict[str, Any]
+        pearson (test), dev, penalty; guess and gold, float64 [n]
+    """
     if set(data) != {"train", "dev", "test"}:
         raise ValueError(f"data has {', '.join(data) or 'nothing'}: expected train, dev and test")
     for part, rows in data.items():
@@ -256,7 +394,28 @@ def evaluate_all(
     encode_options: dict|None = None, # passed to encode
     probe: LinearProbe = LinearProbe(), # the classifier
 ) -> dict[str, dict[str, Any]]: # task -> result of `evaluate`
-    "Evaluate several tasks; a sentence that occurs in more than one is encoded once."
+    """Evaluate several tasks; a sentence that occurs in more than one is encoded once.
+
+    Parameters
+    ----------
+    enc : Any
+        anything with encode(list of str) -> [n, d]
+    names : Iterable[str], default tuple(TASKS)
+        tasks to evaluate
+    max_train : int|None, default None
+        as in `evaluate`
+    show_progress : bool|None, default None
+        as in `core.progress`
+    encode_options : dict|None, default None
+        passed to encode
+    probe : LinearProbe, default LinearProbe()
+        the classifier
+
+    Returns
+    -------
+    dict[str, dict[str, Any]]
+        task -> result of `evaluate`
+    """
     tasks = {name: _load_rows(name, None, max_train) for name in names}
     vectors = _encode(enc, tasks.values(), encode_options)
     with progress(show_progress, iterable=tasks.items(), desc="transfer", unit="task") as bar:
@@ -266,7 +425,25 @@ def average(
     results: dict[str, dict[str, Any]], # from `evaluate_all`
     names: Iterable[str] = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"), # SimCSE's seven
 ) -> float: # a fraction
-    "The mean accuracy that papers print as `Avg.`. ValueError for a missing task."
+    """The mean accuracy that papers print as `Avg.`.
+
+    Parameters
+    ----------
+    results : dict[str, dict[str, Any]]
+        from `evaluate_all`
+    names : Iterable[str], default ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
+        SimCSE's seven
+
+    Returns
+    -------
+    float
+        a fraction
+
+    Raises
+    ------
+    ValueError
+        For a missing task.
+    """
     names = list(names)
     if missing := [name for name in names if name not in results]:
         raise ValueError(f"no result for {', '.join(missing)}: evaluate these tasks first")

@@ -188,7 +188,18 @@ def _check(arguments: argparse.Namespace) -> int: # exit status
 def run_named(
     text: str, # a folder, or "05_leapfrog/small", "5/small-1a2b3c4d"
 ) -> Path: # not sure to exist
-    "The folder of a run."
+    """The folder of a run.
+
+    Parameters
+    ----------
+    text : str
+        a folder, or "05_leapfrog/small", "5/small-1a2b3c4d"
+
+    Returns
+    -------
+    Path
+        not sure to exist
+    """
     name, slash, profile = text.partition("/")
     if Path(text).is_dir() or not slash: return Path(text)
     try: return runs_folder()/find(name).stem/profile
@@ -249,7 +260,18 @@ def _of_an_extra(error: Exception) -> str:
 def main(
     argv: Sequence[str]|None=None, # the arguments; those of the process if None
 ) -> int: # exit status
-    "The command `sentnb`."
+    """The command `sentnb`.
+
+    Parameters
+    ----------
+    argv : Sequence[str]|None, default None
+        the arguments; those of the process if None
+
+    Returns
+    -------
+    int
+        exit status
+    """
     arguments = parser().parse_args(argv)
     try:
         status = 0

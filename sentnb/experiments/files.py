@@ -17,7 +17,18 @@ from ..core import atomic_path, integer
 def lines(
     path: str, # a text file, or "-" for stdin
 ) -> Iterator[str]: # each line without its end
-    "Read UTF-8 lines one by one, empty ones too; ValueError names the line that is not UTF-8."
+    """Read UTF-8 lines one by one, empty ones too; ValueError names the line that is not UTF-8.
+
+    Parameters
+    ----------
+    path : str
+        a text file, or "-" for stdin
+
+    Yields
+    ------
+    Iterator[str]
+        each line without its end
+    """
     with contextlib.ExitStack() as stack:
         file = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))
         for number, line in enumerate(file, 1):
@@ -32,7 +43,23 @@ def prepare_output(
 ) -> Path: # the file
     """Make the folder of an output, where there is none, and try whether it can be written to.
 
-    ValueError on another suffix; OSError names the output where it cannot be written."""
+    Parameters
+    ----------
+    output : str|Path
+        the file to be written
+    suffix : str
+        which it must have
+
+    Returns
+    -------
+    Path
+        the file
+
+    Raises
+    ------
+    ValueError
+        On another suffix; OSError names the output where it cannot be written.
+    """
     path = Path(output)
     if path.suffix != suffix: raise ValueError(f"expected an output that ends in {suffix}, got {output}")
     if path.is_dir(): raise IsADirectoryError(f"{output} is a folder; give the file to be written")
@@ -74,8 +101,35 @@ def encode_file(
 ) -> tuple[int, ...]: # shape [lines, width]
     """Encode every line into one row of a float32 .npy file, written whole or not at all.
 
-    Warnings count what was cut, and the lines that are blank. ValueError on an empty file, OSError before the
-    work where the output cannot be written."""
+    Warnings count what was cut, and the lines that are blank.
+
+    Parameters
+    ----------
+    path : str
+        a text file, one sentence a line, or "-" for stdin
+    model : str
+        what load_encoder takes
+    output : str|Path
+        the .npy file to be written; its folder is made
+    batch_size : int, default 256
+        sentences in a batch
+    normalize : bool, default True
+        unit length
+    long : str|None, default None
+        past what the encoder reads at once; as load_encoder takes it
+    device : str|None, default None
+        as load_encoder takes it
+
+    Returns
+    -------
+    tuple[int, ...]
+        shape [lines, width]
+
+    Raises
+    ------
+    ValueError
+        On an empty file, OSError before the work where the output cannot be written.
+    """
     output = prepare_output(output, ".npy")
     texts = lines(path)
     first = next(texts, None)
@@ -96,7 +150,25 @@ def load_encoder(
 ) -> Any: # in eval mode
     """An encoder of pixels, of tokens or of whole words, as its files say; of words no text is too long.
 
-    ValueError on a device that torch does not see."""
+    Parameters
+    ----------
+    name : str
+        a name in data/checkpoints, a folder, a hub id, or one of recipes.OTHERS
+    long : str|None, default None
+        "scroll" (whole, pixels alone), "truncate" or "error"; None: whole where it can
+    device : str|None, default None
+        "cpu", "cuda:1" ...; None: a GPU where torch sees one; whole words: the CPU
+
+    Returns
+    -------
+    Any
+        in eval mode
+
+    Raises
+    ------
+    ValueError
+        On a device that torch does not see.
+    """
     from sentnb import encoders, recipes
     from sentnb.encoders.base import resolve_device
     from sentnb.encoders.checkpoints import checkpoint_folder, read_json
@@ -119,7 +191,24 @@ def render_text(
     scale: int=1, # pixels of the file a pixel of the picture
     **settings, # fields of RenderConfig
 ) -> int: # patches of text
-    "Draw one text as the encoder sees it; what is too long for one strip goes on in the next, below it."
+    """Draw one text as the encoder sees it; what is too long for one strip goes on in the next, below it.
+
+    Parameters
+    ----------
+    text : str
+        any str
+    output : str|Path
+        the .png file to be written; its folder is made
+    scale : int, default 1
+        pixels of the file a pixel of the picture
+    **settings
+        fields of RenderConfig
+
+    Returns
+    -------
+    int
+        patches of text
+    """
     output = prepare_output(output, ".png")
     integer(1)("scale", scale)
     import numpy

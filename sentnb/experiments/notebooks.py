@@ -24,13 +24,29 @@ sys.modules.setdefault("rfc3987_syntax", None)
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #bc19d502
 @dataclass(frozen=True)
 class Experiment:
-    "An experiment notebook, as its first cell introduces it."
+    """An experiment notebook, as its first cell introduces it.
+
+    Parameters
+    ----------
+    path : Path
+        the notebook
+    title : str
+        its first heading
+    purpose : str
+        the quoted line under the heading: which tables and figures it makes
+    """
     path: Path # the notebook
     title: str # its first heading
     purpose: str # the quoted line under the heading: which tables and figures it makes
 
 def runs_folder() -> Path: # not created
-    "Where runs leave their evidence: `SENTNB_FIGURES`, else figures/."
+    """Where runs leave their evidence: `SENTNB_FIGURES`, else figures/.
+
+    Returns
+    -------
+    Path
+        not created
+    """
     return Path(os.environ.get("SENTNB_FIGURES") or project_root()/"figures")
 
 @patch(as_prop=True)
@@ -40,27 +56,55 @@ def name(self: Experiment) -> str:
 
 @patch
 def others(self: Experiment) -> list[str]: # "small-1a2b3c4d"
-    "Runs of other settings, which stand beside those of the profiles."
+    """Runs of other settings, which stand beside those of the profiles.
+
+    Returns
+    -------
+    list[str]
+        "small-1a2b3c4d"
+    """
     found = (path.parent.name for path in (runs_folder()/self.name).glob("*-*/run.json"))
     return sorted(name for name in found if name.partition("-")[0] in PROFILES)
 
 @patch
 def runs(self: Experiment) -> list[str]: # profiles
-    "The profiles that have a finished run beside the notebook's figures."
+    """The profiles that have a finished run beside the notebook's figures.
+
+    Returns
+    -------
+    list[str]
+        profiles
+    """
     return [profile for profile in PROFILES if (runs_folder()/self.name/profile/"run.json").is_file()]
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #ca93a9aa
 def read(
     path: str|Path, # a notebook
 ): # of nbformat, version 4
-    "A notebook as it stands in its file."
+    """A notebook as it stands in its file.
+
+    Parameters
+    ----------
+    path : str|Path
+        a notebook
+    """
     import nbformat
     return nbformat.read(Path(path), as_version=4)
 
 def introduce(
     path: str|Path, # an experiment notebook
 ) -> Experiment:
-    "Read title and purpose from the first markdown cell that has a heading."
+    """Read title and purpose from the first markdown cell that has a heading.
+
+    Parameters
+    ----------
+    path : str|Path
+        an experiment notebook
+
+    Returns
+    -------
+    Experiment
+    """
     headed = [cell.source for cell in read(path).cells
               if cell.cell_type == "markdown" and re.search(r"^# ", cell.source, re.M)]
     text = headed[0] if headed else ""
@@ -80,7 +124,21 @@ def relinked(
     here: str|Path, # the folder from which its links lead somewhere
     there: str|Path, # the folder from which they shall
 ) -> str:
-    "The same text with its relative links and pictures as they are from another folder."
+    """The same text with its relative links and pictures as they are from another folder.
+
+    Parameters
+    ----------
+    text : str
+        Markdown
+    here : str|Path
+        the folder from which its links lead somewhere
+    there : str|Path
+        the folder from which they shall
+
+    Returns
+    -------
+    str
+    """
     def moved(found):
         target = Path(here).resolve()/unquote(found[2])
         return found[1] + quote(os.path.relpath(target, Path(there).resolve()))
@@ -90,7 +148,18 @@ def relinked(
 def sources(
     notebook: Any, # of nbformat, or a path
 ) -> list|None: # None: there is none at this path
-    "What a notebook says and does, and with which parameters."
+    """What a notebook says and does, and with which parameters.
+
+    Parameters
+    ----------
+    notebook : Any
+        of nbformat, or a path
+
+    Returns
+    -------
+    list|None
+        None: there is none at this path
+    """
     if isinstance(notebook, Path):
         if not notebook.is_file(): return None
         notebook = read(notebook)
@@ -101,7 +170,18 @@ def sources(
 def find(
     name: str|Path, # "05_leapfrog", "leapfrog", "05", "5", or the path of a notebook
 ) -> Path: # the notebook
-    "The notebook that a name means; FileNotFoundError lists what there is."
+    """The notebook that a name means; FileNotFoundError lists what there is.
+
+    Parameters
+    ----------
+    name : str|Path
+        "05_leapfrog", "leapfrog", "05", "5", or the path of a notebook
+
+    Returns
+    -------
+    Path
+        the notebook
+    """
     if str(name).endswith(".ipynb"):
         if Path(name).is_file(): return Path(name)
         raise FileNotFoundError(f"there is no notebook at {name}")
@@ -116,7 +196,23 @@ def find(
 def parameters(
     path: str|Path, # an experiment notebook
 ) -> dict[str, str]: # name -> default, as it is written in the cell tagged `parameters`
-    "The parameters that a notebook takes; ValueError if no cell carries the tag."
+    """The parameters that a notebook takes.
+
+    Parameters
+    ----------
+    path : str|Path
+        an experiment notebook
+
+    Returns
+    -------
+    dict[str, str]
+        name -> default, as it is written in the cell tagged `parameters`
+
+    Raises
+    ------
+    ValueError
+        If no cell carries the tag.
+    """
     import papermill
     if not any("parameters" in cell.metadata.get("tags", []) for cell in read(path).cells):
         raise ValueError(f"{Path(path).name} has no cell tagged 'parameters': "
@@ -131,7 +227,19 @@ def _parse(source: str) -> ast.AST:
 def read_table(
     path: str|Path, # an experiment notebook
 ) -> dict[str, dict[str, ast.AST]]: # group -> setting -> its row as it is written; empty without a `Study`
-    "The table of settings in the call `Study(name, dict(data=dict(...), ...), ...)`, read without running it."
+    """The table of settings in the call `Study(name, dict(data=dict(...), ...), ...)`, read without running
+    it.
+
+    Parameters
+    ----------
+    path : str|Path
+        an experiment notebook
+
+    Returns
+    -------
+    dict[str, dict[str, ast.AST]]
+        group -> setting -> its row as it is written; empty without a `Study`
+    """
     calls = [node for cell in read(path).cells if cell.cell_type == "code"
              for node in ast.walk(_parse(cell.source)) if isinstance(node, ast.Call)]
     studies = [call for call in calls if getattr(call.func, "id", "") == "Study" and len(call.args) > 1]
@@ -141,7 +249,17 @@ def read_table(
 def setting_names(
     path: str|Path, # an experiment notebook
 ) -> list[str]:
-    "The names of the settings that `overrides` may replace."
+    """The names of the settings that `overrides` may replace.
+
+    Parameters
+    ----------
+    path : str|Path
+        an experiment notebook
+
+    Returns
+    -------
+    list[str]
+    """
     return [name for rows in read_table(path).values() for name in rows]
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #5c1e0c05
@@ -164,7 +282,17 @@ def check_values(
     profile: str, # one of PROFILES
     values: dict[str, Any], # parameters besides the profile
 ) -> None:
-    "ValueError on a profile, parameter or setting that there is not, and on a value that it cannot be."
+    """ValueError on a profile, parameter or setting that there is not, and on a value that it cannot be.
+
+    Parameters
+    ----------
+    path : Path
+        the notebook
+    profile : str
+        one of PROFILES
+    values : dict[str, Any]
+        parameters besides the profile
+    """
     known, settings = parameters(path), setting_names(path)
     pick(profile, demo=0, small=0, paper=0)
     if "profile" in values: raise ValueError("the profile is given by -p, not by -P")
@@ -206,7 +334,21 @@ def parse_value(
 ) -> Any: # int, float, bool, None, str, or lists and dicts of them
     """Read one value, as YAML writes it in a line.
 
-    ValueError on anything but scalars, and lists and dicts of them, whose keys are texts."""
+    Parameters
+    ----------
+    text : str
+        as it is typed after the equals sign
+
+    Returns
+    -------
+    Any
+        int, float, bool, None, str, or lists and dicts of them
+
+    Raises
+    ------
+    ValueError
+        On anything but scalars, and lists and dicts of them, whose keys are texts.
+    """
     import yaml
     try: value = yaml.load(text, Loader=_yaml_loader())
     except yaml.YAMLError:
@@ -219,7 +361,17 @@ def parse_value(
 def parse_assignments(
     assignments: Sequence[str], # each "name=value"
 ) -> dict[str, Any]:
-    "Read the `-P` arguments; ValueError names the one that has no equals sign or comes twice."
+    """Read the `-P` arguments; ValueError names the one that has no equals sign or comes twice.
+
+    Parameters
+    ----------
+    assignments : Sequence[str]
+        each "name=value"
+
+    Returns
+    -------
+    dict[str, Any]
+    """
     values = {}
     for text in assignments:
         name, equals, value = text.partition("=")

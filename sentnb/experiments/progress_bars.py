@@ -29,7 +29,20 @@ def folder_told(
     told: Path, # see `listening`
     notebook: str, # its name
 ) -> Path|None: # None: it made no run
-    "Where the run of a notebook left its evidence."
+    """Where the run of a notebook left its evidence.
+
+    Parameters
+    ----------
+    told : Path
+        see `listening`
+    notebook : str
+        its name
+
+    Returns
+    -------
+    Path|None
+        None: it made no run
+    """
     lines = map(json.loads, told.read_text(encoding="utf-8").splitlines())
     folders = [line["folder"] for line in lines if line.get("run") == notebook]
     return Path(folders[-1]) if folders else None
@@ -38,7 +51,19 @@ def count_told(
     told: Path, # see `listening`
     **said: Any, # stands="05_leapfrog"; None for any value
 ) -> int:
-    "How often this was told."
+    """How often this was told.
+
+    Parameters
+    ----------
+    told : Path
+        see `listening`
+    **said : Any
+        stands="05_leapfrog"; None for any value
+
+    Returns
+    -------
+    int
+    """
     lines = map(json.loads, told.read_text(encoding="utf-8").splitlines())
     return sum(all(name in line and value in (None, line[name]) for name, value in said.items())
                for line in lines)
@@ -55,7 +80,17 @@ class Above:
 def described(
     told: dict[str, Any], # of a bar, as `core.notify_driver` gives it
 ) -> str:
-    "One line on where a bar stands."
+    """One line on where a bar stands.
+
+    Parameters
+    ----------
+    told : dict[str, Any]
+        of a bar, as `core.notify_driver` gives it
+
+    Returns
+    -------
+    str
+    """
     from tqdm import tqdm
     n, total, rate, unit = told["n"], told["total"], told["rate"], told["unit"].strip()
     parts = [f"{told['prefix'].rstrip(': ')} {n:,.0f}" + (f" of {total:,.0f}" if total else "") + f" {unit}s"]
@@ -68,7 +103,15 @@ def described(
 
 # %% ../../nbs/api/5_experiments/07_progress_bars.ipynb #5c1e0d05
 class Bars(threading.Thread):
-    "Within a `with` statement: draws on stderr where the bars of the kernel stand."
+    """Within a `with` statement: draws on stderr where the bars of the kernel stand.
+
+    Parameters
+    ----------
+    told : Path
+        see `listening`
+    trainings : int|None, default None
+        how many there were the last time
+    """
     def __init__(self,
         told: Path, # see `listening`
         trainings: int|None=None, # how many there were the last time
@@ -80,7 +123,13 @@ class Bars(threading.Thread):
         self.terminal = sys.stderr.isatty()
 
     def hear(self) -> list[dict]: # the bars that are over
-        "Read what was told since; of the bars that are left, the last one is that which moved last."
+        """Read what was told since; of the bars that are left, the last one is that which moved last.
+
+        Returns
+        -------
+        list[dict]
+            the bars that are over
+        """
         with open(self.told, "rb") as file:
             file.seek(self.read)
             *lines, _ = file.read().split(b"\n")   # the last one is empty, or still being written

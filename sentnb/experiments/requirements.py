@@ -22,7 +22,29 @@ from ..recipes.external_models import (
 # %% ../../nbs/api/5_experiments/02_requirements.ipynb #112c45a1
 @dataclass(frozen=True)
 class Needed:
-    "One thing that a run will load."
+    """One thing that a run will load.
+
+    Parameters
+    ----------
+    name : str
+        as it is asked for
+    kind : str
+        "data", "model", "package" or "folder"
+    place : str
+        "mirror", "cache", "shipped", "folder", "package", "Hub", "public files" or "nowhere"
+    commit : str|None, default None
+        as far as it is known
+    bytes : int|None, default None
+        to be downloaded, about; None: not known
+    missing : str|None, default None
+        the line that says what to set
+    sha256 : str|None, default None
+        of a model's weights, once they are there
+    fonts : tuple[tuple[str, str], ...], default ()
+        with which a checkpoint is drawn: file, sha256
+    size : int|None, default 0
+        bytes of data, and of a model from the Hub, there or not; None: not known
+    """
     name: str # as it is asked for
     kind: str # "data", "model", "package" or "folder"
     place: str # "mirror", "cache", "shipped", "folder", "package", "Hub", "public files" or "nowhere"
@@ -79,7 +101,29 @@ def look(
     configs: Mapping[str, Collection[str]]|None=None, # data set -> those that are read; None: all
     convert: bool=False, # pickled weights may be converted
 ) -> list[Needed]:
-    "Where each thing would be read from, without asking anybody. What is missing says what to set."
+    """Where each thing would be read from, without asking anybody. What is missing says what to set.
+
+    Parameters
+    ----------
+    data : Collection[str], default ()
+        declared data sets
+    models : Collection[str], default ()
+        shipped names, folders, packages, OTHERS, Hub ids; "id:file": one file of it
+    packages : Collection[str], default ()
+        Python modules, such as "en_core_web_sm"
+    folders : Collection[str], default ()
+        of one's own files
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit, where it is not the declared one
+    configs : Mapping[str, Collection[str]]|None, default None
+        data set -> those that are read; None: all
+    convert : bool, default False
+        pickled weights may be converted
+
+    Returns
+    -------
+    list[Needed]
+    """
     revisions, configs = revisions or {}, configs or {}
     def of_data(name):
         return Needed(name, "data", **corpora.locate(name, revisions.get(name), configs.get(name)))
@@ -129,7 +173,32 @@ def needed(
     run=None, # results.Run, which notes what was found
 ) -> list[Needed]: # with whole commits, and of models the sha256 of their weights
     """Find all that a run will load, download what is not there, and open it. FileNotFoundError names in a
-    line each all that cannot be had, and what to set."""
+    line each all that cannot be had, and what to set.
+
+    Parameters
+    ----------
+    data : Collection[str], default ()
+        declared data sets
+    models : Collection[str], default ()
+        as `look` takes them
+    packages : Collection[str], default ()
+        Python modules
+    folders : Collection[str], default ()
+        of one's own files
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit, where it is not the declared one
+    convert : bool, default False
+        pickled weights may be converted, into the cache
+    configs : Mapping[str, Collection[str]]|None, default None
+        data set -> those that are read; None: all
+    run, default None
+        results.Run, which notes what was found
+
+    Returns
+    -------
+    list[Needed]
+        with whole commits, and of models the sha256 of their weights
+    """
     revisions, found, missing = revisions or {}, [], []
     asked = dict(packages=packages, folders=folders, revisions=revisions, convert=convert, configs=configs)
     for thing in look(data, models, **asked):

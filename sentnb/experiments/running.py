@@ -29,7 +29,21 @@ def typed(
     return str(path)
 
 class CellFailed(RunFailed):
-    "A cell raised: the message says which, why, and where the notebook stands as far as it ran."
+    """A cell raised: the message says which, why, and where the notebook stands as far as it ran.
+
+    Parameters
+    ----------
+    notebook : str
+        its name
+    cell : int|None
+        the number in brackets beside the cell
+    message : str
+        "ValueError: what it said"
+    executed : Path
+        the notebook as far as it ran
+    traceback : Sequence[str], default ()
+        IPython's, coloured or not
+    """
     def __init__(self,
         notebook: str, # its name
         cell: int|None, # the number in brackets beside the cell
@@ -50,7 +64,27 @@ def destination(
     profile: str, # one of PROFILES
     output: str|Path|None, # None: figures/NN_name/<profile>/NN_name.ipynb
 ) -> Path: # its folder is created
-    "Where the executed copy goes; ValueError where it would pass for a source, or overwrite one."
+    """Where the executed copy goes.
+
+    Parameters
+    ----------
+    path : Path
+        the notebook
+    profile : str
+        one of PROFILES
+    output : str|Path|None
+        None: figures/NN_name/<profile>/NN_name.ipynb
+
+    Returns
+    -------
+    Path
+        its folder is created
+
+    Raises
+    ------
+    ValueError
+        Where it would pass for a source, or overwrite one.
+    """
     final = Path(output).resolve() if output else figures_dir(path.stem, profile)/f"{path.stem}.ipynb"
     if final.suffix != ".ipynb":
         raise ValueError("the executed copy is a notebook: "
@@ -82,11 +116,23 @@ def portable(
     here: Path, # the folder of its source
     there: Path, # that in which the copy will lie
 ): # a notebook of nbformat
-    """An executed copy that is the same wherever it ran, its links as they are from where it lies; outside of
-    the checkout they stay those of its source.
+    """An executed copy that is the same wherever it ran, its links as they are from where it lies; outside
+    of the checkout they stay those of its source.
 
     It holds no absolute path of the checkout, no times, and no widgets (progress bars among them), whose
-    state was the kernel's."""
+    state was the kernel's.
+
+    Parameters
+    ----------
+    notebook
+        as papermill executed it, of nbformat
+    root : Path
+        the checkout
+    here : Path
+        the folder of its source
+    there : Path
+        that in which the copy will lie
+    """
     import nbformat
     text = nbformat.writes(notebook)
     for written in (json.dumps(f"{root}/")[1:-1], f"{root}/"): text = text.replace(written, "")
@@ -120,11 +166,11 @@ CELLS = "{desc}: {bar}| cell {n_fmt} of {total_fmt} [{elapsed}]" # no time left:
 @contextlib.contextmanager
 def _unfinished(final: Path) -> Iterator[Path]: # how the executed copy is called meanwhile
     "Of two that run at once each has its own."
-    from sentnb.results.folder import hold, release
+    from sentnb.results.folder import lock, unlock
     mark = final.with_name(f".{final.stem}.running")
-    other = hold(mark, f"driver {os.getpid()}")
+    other = lock(mark, f"driver {os.getpid()}")
     try: yield final.with_suffix(f".{os.getpid()}.unfinished.ipynb" if other else ".unfinished.ipynb")
-    finally: release(mark)
+    finally: unlock(mark)
 
 def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a notebook of nbformat
     "papermill's run of a notebook, its errors said in our words."
@@ -157,7 +203,28 @@ def run(
 ) -> Path: # the executed copy
     """Execute an experiment through papermill.
 
-    CellFailed if a cell raises, ValueError on a parameter that it does not have, or cannot be so."""
+    CellFailed if a cell raises, ValueError on a parameter that it does not have, or cannot be so.
+
+    Parameters
+    ----------
+    name : str|Path
+        which experiment, see `find`
+    profile : str, default "demo"
+        one of PROFILES
+    values : dict[str, Any]|None, default None
+        other parameters
+    output : str|Path|None, default None
+        the executed copy; None: NN_name.ipynb in the folder of the run
+    progress : bool, default True
+        bars of the cells and of what they do, and what they print, on stderr
+    replace : bool, default False
+        a run with other settings, if one stands there; else it has a folder of its own
+
+    Returns
+    -------
+    Path
+        the executed copy
+    """
     import nbformat
     path, values = find(name).resolve(), json.loads(json.dumps(values or {})) # no tuples
     check_values(path, profile, values)
@@ -226,7 +293,30 @@ def run_together(
     replace: bool=False, # as in `run`
 ) -> Path: # the executed copy
     """`run` in several processes; RunFailed says which of them failed. The same seed with another number of
-    processes gives the same numbers up to the order of sums, and with dropout other ones."""
+    processes gives the same numbers up to the order of sums, and with dropout other ones.
+
+    Parameters
+    ----------
+    processes : int
+        that train together: one GPU each, or on a machine without any all on its CPU
+    name : str|Path
+        which experiment, see `find`
+    profile : str, default "demo"
+        one of PROFILES
+    values : dict[str, Any]|None, default None
+        other parameters
+    output : str|Path|None, default None
+        the executed copy of the first process, as in `run`
+    progress : bool, default True
+        of the first process, on stderr
+    replace : bool, default False
+        as in `run`
+
+    Returns
+    -------
+    Path
+        the executed copy
+    """
     if processes < 2: raise ValueError(f"processes={processes}: expected at least 2 that train together")
     path, values, gpus, port = find(name).resolve(), dict(values or {}), _gpus(), _free_port()
     if gpus and len(gpus) < processes:

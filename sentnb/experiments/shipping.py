@@ -20,7 +20,19 @@ def as_shipped(
     model: Any, # an encoder, or a model for pre-training
     device: str="cpu",
 ) -> Any: # of the same kind, in eval mode
-    "Saved in half precision, and loaded again."
+    """Saved in half precision, and loaded again.
+
+    Parameters
+    ----------
+    model : Any
+        an encoder, or a model for pre-training
+    device : str, default "cpu"
+
+    Returns
+    -------
+    Any
+        of the same kind, in eval mode
+    """
     with tempfile.TemporaryDirectory() as folder:
         saved = model.save_pretrained(Path(folder)/"model", half=True)
         shipped = type(model).from_pretrained(saved).to(device)
@@ -35,7 +47,25 @@ def score_table(
     own: str, # the row of the encoder that the card is of
     rows: Iterable[str], # the others, and it
 ) -> str: # Markdown
-    "A table of scores for a card, with one digit."
+    """A table of scores for a card, with one digit.
+
+    Parameters
+    ----------
+    numbers : pd.DataFrame
+        of a run
+    table : str
+        its name there
+    columns : Sequence[str]
+    own : str
+        the row of the encoder that the card is of
+    rows : Iterable[str]
+        the others, and it
+
+    Returns
+    -------
+    str
+        Markdown
+    """
     found = numbers[numbers["table"] == table].set_index(["row", "column"])
     def cell(row, column):
         if (row, column) not in found.index: return ""
@@ -55,7 +85,33 @@ def ship(
     card: Callable[[float], str], # megabytes -> README.md
     limit: float=15., # megabytes
 ) -> Path: # the folder
-    "Write the checkpoint in half precision, with log, scores and card; ValueError where it is too large."
+    """Write the checkpoint in half precision, with log, scores and card.
+
+    Parameters
+    ----------
+    model : Any
+        an encoder, or a model for pre-training
+    name : str
+        of the folder in data/checkpoints, and of its rows in the numbers
+    log : str
+        of the training, as csv
+    numbers : pd.DataFrame
+        of the run; the rows of this name are kept beside the weights
+    card : Callable[[float], str]
+        megabytes -> README.md
+    limit : float, default 15.
+        megabytes
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    ValueError
+        Where it is too large.
+    """
     with tempfile.TemporaryDirectory() as place: # what is shipped already stays where this one is too large
         trial = model.save_pretrained(Path(place)/name, half=True)
         size = sum(file.stat().st_size for file in trial.iterdir() if file.is_file())/1e6

@@ -63,7 +63,23 @@ def read_settings(
 ) -> dict[str, Settings]: # group -> a frozen dataclass
     """One column of an experiment's table.
 
-    ValueError names a group or setting that does not exist, a name that is repeated, or a value of another type."""
+    ValueError names a group or setting that does not exist, a name that is repeated, or a value of
+    another type.
+
+    Parameters
+    ----------
+    table : Table
+        group -> setting -> (demo, small, paper)
+    profile : str
+        one of PROFILES
+    overrides : Mapping[str, Any]|None, default None
+        settings to replace, by name
+
+    Returns
+    -------
+    dict[str, Settings]
+        group -> a frozen dataclass
+    """
     _check_table(table)
     rows = {name: row for group in table.values() for name, row in group.items()}
     values = settings_for(profile, rows)
@@ -78,7 +94,35 @@ def read_settings(
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #7259ef08
 class Study:
-    "One run of an experiment: `settings, run, store, seeds, device = Study(...)`."
+    """One run of an experiment: `settings, run, store, seeds, device = Study(...)`.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    table : Table
+        group -> setting -> (demo, small, paper)
+    profile : str, default "demo"
+        one of PROFILES
+    seed : int, default 0
+        the first seed
+    seeds : int|None, default None
+        number of seeds; None: the setting `seeds` of `training`, or one
+    resume : bool|None, default None
+        continue an earlier run; None: at small and paper, not at demo
+    overrides : Mapping[str, Any]|None, default None
+        settings to replace
+    minutes : float|None, default None
+        time limit, after which no new piece of training begins; None: no limit
+    show_progress : bool, default True
+        whether to show progress bars
+    deterministic : bool, default True
+        whether torch uses deterministic algorithms, which are slower
+    sources : Mapping[str, Sequence[str]]|None, default None
+        "the paper, sec. 4" -> settings
+    substitutes_for : Mapping[str, str]|None, default None
+        model of the paper -> the setting that names its substitute
+    """
 
     def __init__(self,
         notebook: str, # "05_leapfrog"
@@ -161,13 +205,25 @@ def _read_substitutes(self: Study, substitutes_for: Mapping[str, str]) -> dict[s
 # %% ../../nbs/api/5_experiments/01_study.ipynb #0b7f70dc
 @patch(as_prop=True)
 def device(self: Study) -> str: # "cuda" or "cpu"
-    "The device that torch computes on."
+    """The device that torch computes on.
+
+    Returns
+    -------
+    str
+        "cuda" or "cpu"
+    """
     import torch
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 @patch(as_prop=True)
 def store(self: Study) -> Path: # created
-    "The folder of branches and cached values; a run that is not resumable has its own."
+    """The folder of branches and cached values; a run that is not resumable has its own.
+
+    Returns
+    -------
+    Path
+        created
+    """
     return cache_dir(self.notebook, self._folder)
 
 @patch
@@ -189,7 +245,21 @@ def training_options(self: Study,
     piece_steps: int|None=None, # steps between two checks of the time limit; None: the default of Branch.grow
     dev_key: Any=None, # JSON: the settings that decide which dev examples select a checkpoint
 ) -> dict[str, Any]:
-    "Keyword arguments of `Branch.grow`: these, the worker processes, the progress bar and the time limit."
+    """Keyword arguments of `Branch.grow`: these, the worker processes, the progress bar and the time limit.
+
+    Parameters
+    ----------
+    precision : str, default "no"
+        "no", "tf32" or "bf16"
+    piece_steps : int|None, default None
+        steps between two checks of the time limit; None: the default of Branch.grow
+    dev_key : Any, default None
+        JSON: the settings that decide which dev examples select a checkpoint
+
+    Returns
+    -------
+    dict[str, Any]
+    """
     cores = (os.cpu_count() or 1)//int(os.environ.get("WORLD_SIZE", 1)) # if all processes share this machine
     workers = 0 if self.device == "cpu" else min(4, max(0, cores - 1)) # a CPU has no core to spare
     options = dict(mixed_precision=precision, workers=workers, show_progress=self.show_progress, until=self.until)
@@ -202,7 +272,22 @@ def warmup_steps(
     steps: int, # of the stage
     stage: str|None=None, # its name, where `share` has one number for each stage
 ) -> int: # at least 1
-    "Number of warm-up steps of a stage."
+    """Number of warm-up steps of a stage.
+
+    Parameters
+    ----------
+    share : float|Mapping[str, float]
+        of the steps: one number, or one for each stage
+    steps : int
+        of the stage
+    stage : str|None, default None
+        its name, where `share` has one number for each stage
+
+    Returns
+    -------
+    int
+        at least 1
+    """
     if isinstance(share, Mapping): share = share[stage]
     return max(1, round(share*steps))
 
@@ -211,14 +296,26 @@ def warmup_steps(
 def record(self: Study,
     **settings, # JSON values
 ) -> None:
-    "Record settings of the run that are no rows of the table."
+    """Record settings of the run that are no rows of the table.
+
+    Parameters
+    ----------
+    **settings
+        JSON values
+    """
     self.run.settings |= json.loads(json.dumps(settings))
 
 @patch
 def record_fonts(self: Study,
     *encoders, # or renderers; encoders of tokens are skipped
 ) -> None:
-    "Record the fonts that these encoders render with, and the versions of the rendering libraries."
+    """Record the fonts that these encoders render with, and the versions of the rendering libraries.
+
+    Parameters
+    ----------
+    *encoders
+        or renderers; encoders of tokens are skipped
+    """
     from sentnb import renderer
     for encoder in encoders:
         text_renderer = getattr(encoder, "renderer", encoder)
@@ -229,7 +326,14 @@ def record_fonts(self: Study,
 def record_branches(self: Study,
     branches: Mapping[str, Any], # label -> a training.Branch
 ) -> None:
-    "Record key, seconds and commits of each branch, its parents included, and how many texts were truncated."
+    """Record key, seconds and commits of each branch, its parents included, and how many texts were
+    truncated.
+
+    Parameters
+    ----------
+    branches : Mapping[str, Any]
+        label -> a training.Branch
+    """
     def describe(branch):
         truncated = sum(sum(row.get("cut", {}).values()) for row in branch.history)
         entry = dict(key=branch.key, seconds=round(branch.seconds, 1), commits=list(branch.commits))
@@ -261,7 +365,25 @@ def cached(self: Study,
     compute: Callable[[], Any], # called if the value is not in the store
     together: bool=False, # whether all processes compute, because it trains; else rank 0 does, for all
 ) -> Any: # nested arrays have dtype float64, int64 or bool; a value that is itself an array keeps its own
-    "A value from the store, computed and stored first if it is missing. Every process gets the stored value."
+    """A value from the store, computed and stored first if it is missing. Every process gets the stored
+    value.
+
+    Parameters
+    ----------
+    name : str
+        readable part of the file name
+    key : Any
+        everything that decides the value: the key of a branch, or a list of JSON values
+    compute : Callable[[], Any]
+        called if the value is not in the store
+    together : bool, default False
+        whether all processes compute, because it trains; else rank 0 does, for all
+
+    Returns
+    -------
+    Any
+        nested arrays have dtype float64, int64 or bool; a value that is itself an array keeps its own
+    """
     path = self.store/"cached"/f"{name}-{fingerprint(key)}.json"
     array = path.with_suffix(".npy")
     def write(value):

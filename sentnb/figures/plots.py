@@ -31,7 +31,26 @@ def line_with_band(
     color: Any=None,
     **options, # of Axes.plot
 ) -> Line2D:
-    "Draw means as a line, and their intervals as a band if there are any."
+    """Draw means as a line, and their intervals as a band if there are any.
+
+    Parameters
+    ----------
+    ax : Axes
+    x : Sequence[float]
+    mean : Sequence[float]
+    low : Sequence[float|None]|None, default None
+        lower bounds; no band is drawn at None or NaN
+    high : Sequence[float|None]|None, default None
+        upper bounds
+    label : str|None, default None
+    color : Any, default None
+    **options
+        of Axes.plot
+
+    Returns
+    -------
+    Line2D
+    """
     if (low is None) != (high is None):
         raise ValueError("a band has two sides: give low and high, or neither")
     x = np.asarray(x, dtype=float)
@@ -55,7 +74,22 @@ def reference_lines(
     label: str="paper", # one legend entry for all lines; "" for none
     colors: Mapping[str, Any]|None=None, # name -> colour, for names that are not languages
 ) -> list[Line2D]:
-    "Draw published values as dashed lines."
+    """Draw published values as dashed lines.
+
+    Parameters
+    ----------
+    ax : Axes
+    values : Mapping[str, float|tuple[Sequence, Sequence]]
+        name -> a constant, or (x, y)
+    label : str, default "paper"
+        one legend entry for all lines; "" for none
+    colors : Mapping[str, Any]|None, default None
+        name -> colour, for names that are not languages
+
+    Returns
+    -------
+    list[Line2D]
+    """
     grey = COLOURS["paper"]
     lines = []
     for name, value in values.items():
@@ -77,7 +111,22 @@ def spread_labels(
 ) -> np.ndarray: # in the order of `positions`
     """The closest positions (least squares) with a distance of at least `gap`.
 
-    This is isotonic regression: neighbours that overlap are pooled and moved together."""
+    This is isotonic regression: neighbours that overlap are pooled and moved together.
+
+    Parameters
+    ----------
+    positions : Sequence[float]
+    gap : float
+        minimum distance between two labels
+    low : float, default -np.inf
+        bounds of the labels, as far as they fit
+    high : float, default np.inf
+
+    Returns
+    -------
+    np.ndarray
+        in the order of `positions`
+    """
     positions = np.asarray(positions, dtype=float)
     offsets = gap*np.arange(len(positions))
     order = np.argsort(positions, kind="stable")
@@ -106,7 +155,20 @@ def direct_labels(
     labels: Mapping[str, Line2D], # text -> its line
     fontsize: float=8,
 ) -> list[plt.Annotation]:
-    "Write each name at the right end of its line, in its colour, without overlaps; call it last."
+    """Write each name at the right end of its line, in its colour, without overlaps; call it last.
+
+    Parameters
+    ----------
+    ax : Axes
+        complete: limits and layout must not change afterwards
+    labels : Mapping[str, Line2D]
+        text -> its line
+    fontsize : float, default 8
+
+    Returns
+    -------
+    list[plt.Annotation]
+    """
     figure = ax.figure
     figure.draw_without_rendering()
     height = ax.get_window_extent().height*72/figure.dpi # in points, as font sizes are
@@ -134,7 +196,14 @@ def log_ticks(
     ax: Axes,
     ticks: Mapping[float, str]|Sequence[float], # x -> label, or x alone
 ) -> None:
-    "Make the x axis logarithmic, with these ticks only."
+    """Make the x axis logarithmic, with these ticks only.
+
+    Parameters
+    ----------
+    ax : Axes
+    ticks : Mapping[float, str]|Sequence[float]
+        x -> label, or x alone
+    """
     names = ticks if isinstance(ticks, Mapping) else {x: f"{x:,g}" for x in ticks}
     ax.set_xscale("log")
     ax.set_xticks(list(names), list(names.values()))
@@ -154,7 +223,26 @@ def curves(
     styles: Mapping[str, dict]|None=None, # name -> options of Axes.plot for this line
     **options, # of Axes.plot, for all lines
 ) -> dict[str, Line2D]:
-    "Draw lines with bands for their intervals."
+    """Draw lines with bands for their intervals.
+
+    Parameters
+    ----------
+    ax : Axes
+    lines : Mapping[str, Mapping[float, Any]]
+        name -> x -> point
+    colours : Mapping[str, str]|None, default None
+        name -> an argument of `get_colour`; default the name itself
+    markers : Mapping[str, str]|str, default "o"
+        name -> marker, or one for all
+    styles : Mapping[str, dict]|None, default None
+        name -> options of Axes.plot for this line
+    **options
+        of Axes.plot, for all lines
+
+    Returns
+    -------
+    dict[str, Line2D]
+    """
     result = {}
     for name, points in lines.items():
         value, low, high = np.array(list(map(_with_bounds, points.values())), dtype=float).T
@@ -171,7 +259,21 @@ def select_points(
     rows: Mapping[str, str|Sequence[str]], # name in the figure -> its row, or its rows (before, after)
     column: str,
 ) -> dict[str, list]: # name in the figure -> its points; None where there is none
-    "Select the points of one column by the names that a figure shows."
+    """Select the points of one column by the names that a figure shows.
+
+    Parameters
+    ----------
+    points : Mapping[tuple[str, str], Any]
+        (row, column) -> point, from Run.points or results.published_points
+    rows : Mapping[str, str|Sequence[str]]
+        name in the figure -> its row, or its rows (before, after)
+    column : str
+
+    Returns
+    -------
+    dict[str, list]
+        name in the figure -> its points; None where there is none
+    """
     selection = {}
     for name, keys in rows.items():
         keys = [keys] if isinstance(keys, str) else keys
@@ -192,7 +294,19 @@ def before_after(
     marker: str="o",
     gap: float=0.15, # distance of the two intervals from the line
 ) -> None:
-    "Draw the value of each row before and after, with its intervals as bars."
+    """Draw the value of each row before and after, with its intervals as bars.
+
+    Parameters
+    ----------
+    ax : Axes
+    rows : Mapping[str, Sequence]
+        from top to bottom: name -> points before and after, or one point
+    colours : Mapping[str, str]|str|None, default None
+        name -> an argument of `get_colour`, or one for all
+    marker : str, default "o"
+    gap : float, default 0.15
+        distance of the two intervals from the line
+    """
     for i, (name, row) in enumerate(rows.items()):
         y = len(rows) - 1 - i
         colour = _row_colour(colours, name)
@@ -219,7 +333,34 @@ def compare_with_paper(
     paper: Mapping[str, Any]|None=None, # options for the paper's data only
     **options, # of `draw`
 ) -> tuple[Figure, list[Axes]]: # for each panel our axes, then the paper's
-    "Draw two plots for each panel: our results, and those of the paper."
+    """Draw two plots for each panel: our results, and those of the paper.
+
+    Parameters
+    ----------
+    draw : Callable
+        `before_after`, `category_points` or `curves`: takes axes, data and `options`
+    panels : Mapping[str, Sequence]
+        title -> (our data, the paper's data)
+    axes : Sequence[Axes]|None, default None
+        two for each panel; default a new figure
+    vertical : bool, default False
+        the paper's axes below ours instead of to the right
+    share : bool, default True
+        share the axis between them: y if horizontal, x if vertical
+    widths : Sequence[float]|None, default None
+        ratios of the axes
+    figsize : tuple[float, float]|None, default None
+        inches
+    paper : Mapping[str, Any]|None, default None
+        options for the paper's data only
+    **options
+        of `draw`
+
+    Returns
+    -------
+    tuple[Figure, list[Axes]]
+        for each panel our axes, then the paper's
+    """
     n = len(panels)
     if axes is None:
         grid = dict(ncols=2*n, sharey=share)
@@ -246,7 +387,24 @@ def category_points(
     joined: bool=False, # connect the points of a series by thin lines
     size: float=5, # of the markers
 ) -> None:
-    "Draw points with their intervals, grouped by category."
+    """Draw points with their intervals, grouped by category.
+
+    Parameters
+    ----------
+    ax : Axes
+    series : Mapping[str, Mapping[str, Any]]
+        name -> category -> point
+    categories : Sequence[str]
+        on the x axis, from left to right
+    styles : Mapping[str, tuple[str, str]]|None, default None
+        name -> marker and colour; default LINE_STYLES in order
+    dodge : float, default 0.12
+        distance between two series
+    joined : bool, default False
+        connect the points of a series by thin lines
+    size : float, default 5
+        of the markers
+    """
     styles = styles or {name: LINE_STYLES[i % len(LINE_STYLES)] for i, name in enumerate(series)}
     for i, (name, points) in enumerate(series.items()):
         marker, colour = styles[name]
@@ -276,7 +434,26 @@ def token_boxes(
     gap: float=0.12, # between two boxes
     fontsize: float=7.5,
 ) -> float: # x of the right edge
-    "Draw a row of boxes with text, from x = 0, with height 1."
+    """Draw a row of boxes with text, from x = 0, with height 1.
+
+    Parameters
+    ----------
+    ax : Axes
+    labels : Sequence[str]
+        one for each box
+    new : Sequence[bool]
+        whether the original lacks the token
+    widths : Sequence[float]|None, default None
+        default proportional to the labels
+    gap : float, default 0.12
+        between two boxes
+    fontsize : float, default 7.5
+
+    Returns
+    -------
+    float
+        x of the right edge
+    """
     if len(new) != len(labels):
         raise ValueError(f"{len(labels)} labels and {len(new)} values of `new`: expected equally many")
     if widths is None:
@@ -300,7 +477,18 @@ def patch_boxes(
     changed: Sequence[bool], # one for each patch
     patch: int=16, # pixels
 ) -> None:
-    "Draw a strip with a frame around each patch."
+    """Draw a strip with a frame around each patch.
+
+    Parameters
+    ----------
+    ax : Axes
+    strip : np.ndarray
+        uint8 [h, w], w a multiple of `patch`
+    changed : Sequence[bool]
+        one for each patch
+    patch : int, default 16
+        pixels
+    """
     height, width = strip.shape
     ax.imshow(strip, cmap="gray", vmin=0, vmax=255, interpolation="none")
     for i, is_changed in enumerate(changed):
@@ -319,7 +507,19 @@ def language_scatter(
     size: float=9, # of the markers
     legend: bool=True,
 ) -> None:
-    "Draw points in the colour and marker of their language; a projection has no unit, hence no ticks."
+    """Draw points in the colour and marker of their language; a projection has no unit, hence no ticks.
+
+    Parameters
+    ----------
+    ax : Axes
+    xy : np.ndarray
+        [n, 2]
+    languages : Sequence[str]
+        n codes of LANGUAGES
+    size : float, default 9
+        of the markers
+    legend : bool, default True
+    """
     xy = np.asarray(xy, dtype=float)
     languages = np.asarray(languages)
     if xy.shape != (len(languages), 2):

@@ -34,7 +34,26 @@ def read_points(
     keep: Mapping[str, Any]|None=None, # column -> the value, or the list of values in order, to keep
     value: str="value", # the column of the numbers
 ) -> dict[str, dict[Any, tuple|float]]: # series -> x -> point
-    "Read a table written by `save` as data for `curves` and `category_points`."
+    """Read a table written by `save` as data for `curves` and `category_points`.
+
+    Parameters
+    ----------
+    path : str|Path
+        of the csv file
+    series : str
+        the column that names the lines
+    x : str
+        the column of the x values
+    keep : Mapping[str, Any]|None, default None
+        column -> the value, or the list of values in order, to keep
+    value : str, default "value"
+        the column of the numbers
+
+    Returns
+    -------
+    dict[str, dict[Any, tuple|float]]
+        series -> x -> point
+    """
     frame = pd.read_csv(path)
     keep = keep or {}
     for name in (series, x, value, *keep):
@@ -91,7 +110,35 @@ def redraw(
 ) -> Axes:
     """Plot the numbers of a saved figure again, as one panel with the colours of the project.
 
-    >>> ax = redraw(run/"leapfrog.csv", "column", "row", keep=dict(column=["en", "de"]))"""
+    >>> ax = redraw(run/"leapfrog.csv", "column", "row", keep=dict(column=["en", "de"]))
+
+    Parameters
+    ----------
+    path : str|Path
+        of the csv file of a figure
+    series : str
+        the column that names the lines
+    x : str
+        the column of the x values
+    kind : str, default "curves"
+        one of PLOTS
+    keep : Mapping[str, Any]|None, default None
+        column -> the value, or the list of values in order, to keep
+    names : Mapping[Any, str]|None, default None
+        name in the csv file -> name in the figure
+    value : str, default "value"
+        the column of the numbers
+    ax : Axes|None, default None
+        default a new figure
+    figsize : tuple[float, float]|None, default None
+        of the new figure, in inches
+    **options : Any
+        of `curves`, `category_points` or `before_after`
+
+    Returns
+    -------
+    Axes
+    """
     if kind not in PLOTS:
         raise ValueError(f"kind={kind!r}: expected one of {', '.join(PLOTS)}")
     names = names or {}

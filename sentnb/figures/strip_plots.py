@@ -70,7 +70,26 @@ def strip_figure(
     patch: int|None=None, # width of a patch in pixels, e.g. 16: draw the patch borders
     shades: Sequence[np.ndarray]|None=None, # for each strip, how blue the paper of each patch is, 0 to 1
 ) -> Figure: # at 120 dpi
-    "Draw rendered texts below each other, with captions, pixel for pixel."
+    """Draw rendered texts below each other, with captions, pixel for pixel.
+
+    Parameters
+    ----------
+    strips : Sequence[np.ndarray]
+        uint8 [height, width]; 255 is paper, 0 is ink; widths may differ
+    captions : Sequence[str]|None, default None
+        written above each strip
+    scale : int, default 2
+        pixels of the figure for each pixel of a strip
+    patch : int|None, default None
+        width of a patch in pixels, e.g. 16: draw the patch borders
+    shades : Sequence[np.ndarray]|None, default None
+        for each strip, how blue the paper of each patch is, 0 to 1
+
+    Returns
+    -------
+    Figure
+        at 120 dpi
+    """
     strips = [np.asarray(strip) for strip in strips]
     captions = [""]*len(strips) if captions is None else list(captions)
     shades = [np.zeros(1)]*len(strips) if shades is None else [np.asarray(x, dtype=float) for x in shades]

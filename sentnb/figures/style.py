@@ -33,7 +33,13 @@ STYLE = {
 def use_style(
     changes: Mapping[str, Any]|None=None, # rcParams that differ, such as the font of your journal
 ) -> None:
-    "Set matplotlib's rcParams to its defaults and `STYLE`, independent of any matplotlibrc file."
+    """Set matplotlib's rcParams to its defaults and `STYLE`, independent of any matplotlibrc file.
+
+    Parameters
+    ----------
+    changes : Mapping[str, Any]|None, default None
+        rcParams that differ, such as the font of your journal
+    """
     mpl.rcdefaults()
     mpl.rcParams.update(STYLE)
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=FAMILY_COLOURS.values())
@@ -73,7 +79,22 @@ PAPER_STYLE = dict(linestyle=(0, (4, 2)), linewidth=1.1, alpha=0.75, marker=None
 def get_colour(
     name: str, # a language, a language family, a key of COLOURS, or a colour of matplotlib
 ) -> str:
-    "The colour of a name; ValueError for a name without one."
+    """The colour of a name.
+
+    Parameters
+    ----------
+    name : str
+        a language, a language family, a key of COLOURS, or a colour of matplotlib
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        For a name without one.
+    """
     for colours in (LANGUAGE_COLOURS, MORE_LANGUAGE_COLOURS, FAMILY_COLOURS, COLOURS):
         if name in colours:
             return colours[name]
@@ -101,7 +122,23 @@ def save(
     name: str, # of the files: letters, digits, - and _
     data: pd.DataFrame|Mapping[str, pd.DataFrame]|None=None, # the plotted numbers, if there are any
 ) -> list[Path]: # the files: svg, png, pdf and csv
-    "Write name.svg, .png, .pdf and name.csv (or name.KEY.csv); after an error the old files are unchanged."
+    """Write name.svg, .png, .pdf and name.csv (or name.KEY.csv); after an error the old files are unchanged.
+
+    Parameters
+    ----------
+    figure : Figure
+    folder : str|Path
+        created
+    name : str
+        of the files: letters, digits, - and _
+    data : pd.DataFrame|Mapping[str, pd.DataFrame]|None, default None
+        the plotted numbers, if there are any
+
+    Returns
+    -------
+    list[Path]
+        the files: svg, png, pdf and csv
+    """
     data = {} if data is None else data
     tables = {"": data} if isinstance(data, pd.DataFrame) else dict(data)
     for text in (name, *tables):
@@ -125,7 +162,20 @@ def plotted_data(
     points: Mapping[tuple, Any], # key -> a number, or (number, low, high)
     names: Sequence[str], # of the parts of a key, e.g. ["model", "language"]
 ) -> pd.DataFrame: # the parts of the key, value, and low and high if any point has bounds
-    "The plotted points as a table, in order."
+    """The plotted points as a table, in order.
+
+    Parameters
+    ----------
+    points : Mapping[tuple, Any]
+        key -> a number, or (number, low, high)
+    names : Sequence[str]
+        of the parts of a key, e.g. ["model", "language"]
+
+    Returns
+    -------
+    pd.DataFrame
+        the parts of the key, value, and low and high if any point has bounds
+    """
     for key in points:
         if len(key) != len(names):
             raise ValueError(f"{key!r} has {len(key)} names; expected {', '.join(names)}")

@@ -24,7 +24,17 @@ def check_floats(
     x: Any, # its value
     expected: str="a floating-point tensor", # what the error message asks for
 ) -> None:
-    "Raise TypeError unless `x` is a floating-point tensor."
+    """Raise TypeError unless `x` is a floating-point tensor.
+
+    Parameters
+    ----------
+    name : str
+        name of the argument
+    x : Any
+        its value
+    expected : str, default "a floating-point tensor"
+        what the error message asks for
+    """
     if isinstance(x, Tensor) and x.is_floating_point():
         return
     kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
@@ -35,7 +45,21 @@ def validated_floats(
 ) -> Callable[[Callable], Callable]: # a decorator
     """Convert the named arguments of a loss to float32 or float64, and call it outside autocast.
 
-    TypeError for any other argument type."""
+    Parameters
+    ----------
+    *names : str
+        arguments that must be floating-point tensors
+
+    Returns
+    -------
+    Callable[[Callable], Callable]
+        a decorator
+
+    Raises
+    ------
+    TypeError
+        For any other argument type.
+    """
     def decorate(loss):
         signature = inspect.signature(loss)
         @functools.wraps(loss)
@@ -57,7 +81,17 @@ def check_row_count(
     x: Tensor, # [n, d]
     min_rows: int=1, # least number of rows
 ) -> None:
-    "Raise ValueError if a batch has too few rows."
+    """Raise ValueError if a batch has too few rows.
+
+    Parameters
+    ----------
+    name : str
+        name of the argument
+    x : Tensor
+        [n, d]
+    min_rows : int, default 1
+        least number of rows
+    """
     if not len(x) and min_rows:
         raise ValueError(f"{name} has no rows: the batch is empty")
     if len(x) < min_rows:
@@ -96,7 +130,18 @@ def defer_finite_checks() -> Iterator[None]:
 def is_finite(
     values: Tensor, # any shape
 ) -> bool: # also True while checks are deferred
-    "Whether all values are finite. Waits for the device."
+    """Whether all values are finite. Waits for the device.
+
+    Parameters
+    ----------
+    values : Tensor
+        any shape
+
+    Returns
+    -------
+    bool
+        also True while checks are deferred
+    """
     return _deferred.get() or bool(values.isfinite().all())
 
 def _check_finite(loss: Tensor, vectors: dict[str, Tensor]) -> None:
@@ -119,12 +164,34 @@ def validated_vectors(
 ) -> Callable[[Callable], Callable]: # a decorator for a loss of vectors [n, d] that returns a scalar
     """Validate the arguments and the value of a loss.
 
-    The loss receives its vectors in one dtype, float32 or float64, and runs outside autocast. TypeError and
-    ValueError for arguments that do not fit; FloatingPointError if the value is not finite, with the argument
-    and row that caused it. That last check waits for the device, see `defer_finite_checks`.
+    The loss receives its vectors in one dtype, float32 or float64, and runs outside autocast. TypeError
+    and ValueError for arguments that do not fit. That last check waits for the device, see
+    `defer_finite_checks`.
 
     >>> @validated_vectors("a", "b", min_rows=2, temperature=positive(0.05))
-    ... def loss(a, b, temperature=0.05): ..."""
+    ... def loss(a, b, temperature=0.05): ...
+
+    Parameters
+    ----------
+    *paired : str
+        arguments whose rows belong to each other
+    unpaired : tuple[str, ...], default ()
+        arguments of the same width with any number of rows
+    min_rows : int, default 1
+        least number of rows of the paired arguments
+    **rules : Rule
+        of further arguments, as for `core.validated`
+
+    Returns
+    -------
+    Callable[[Callable], Callable]
+        a decorator for a loss of vectors [n, d] that returns a scalar
+
+    Raises
+    ------
+    FloatingPointError
+        If the value is not finite, with the argument and row that caused it.
+    """
     def decorate(loss):
         signature = inspect.signature(loss)
         names = (*paired, *unpaired)
@@ -181,9 +248,20 @@ def gather(
     """Concatenate the rows of all processes, with gradients.
 
     The backward pass sums the gradients of all processes. Averaged over processes, as by
-    DistributedDataParallel, a loss of gathered rows has the gradient of one process with all rows. With one
-    process, or without torch.distributed, `x` itself is returned. All processes must call it in the same
-    order."""
+    DistributedDataParallel, a loss of gathered rows has the gradient of one process with all rows. With
+    one process, or without torch.distributed, `x` itself is returned. All processes must call it in the
+    same order.
+
+    Parameters
+    ----------
+    x : Tensor
+        [n, d], the rows of this process; n may differ between processes, d and dtype may not
+
+    Returns
+    -------
+    Tensor
+        [sum of n, d], in the order of the ranks
+    """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return x
     return _Gather.apply(x)
@@ -193,7 +271,20 @@ def mean_across_processes(
     mean: Tensor, # scalar, the mean over this process's items
     count: int|Tensor, # number of its items; at least 1 in all processes together
 ) -> Tensor: # scalar, the same in all processes, with gradients as from `gather`
-    "The mean over the items of all processes. With one process it is `mean` itself."
+    """The mean over the items of all processes. With one process it is `mean` itself.
+
+    Parameters
+    ----------
+    mean : Tensor
+        scalar, the mean over this process's items
+    count : int|Tensor
+        number of its items; at least 1 in all processes together
+
+    Returns
+    -------
+    Tensor
+        scalar, the same in all processes, with gradients as from `gather`
+    """
     counts = gather(torch.as_tensor(count, device=mean.device).reshape(1, 1))
     if len(counts) == 1:
         return mean
@@ -203,7 +294,19 @@ def rand_across_processes(
     *shape: int, # [n, ...] of this process; n may differ between processes, the other sizes may not
     device: torch.device|str="cpu",
 ) -> Tensor: # float32, uniform in [0, 1)
-    "As `torch.rand`, but each row gets the numbers that it would get in a single process."
+    """As `torch.rand`, but each row gets the numbers that it would get in a single process.
+
+    Parameters
+    ----------
+    *shape : int
+        [n, ...] of this process; n may differ between processes, the other sizes may not
+    device : torch.device|str, default "cpu"
+
+    Returns
+    -------
+    Tensor
+        float32, uniform in [0, 1)
+    """
     rows = gather(torch.tensor([[shape[0]]], device=device))[:, 0].tolist()
     numbers = torch.rand(sum(rows), *shape[1:], device=device)
     if len(rows) == 1:

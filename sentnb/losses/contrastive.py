@@ -29,19 +29,44 @@ def info_nce(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Cross-entropy of finding each text's other view in the batch, by cosine over `temperature`.
 
-    Inputs: two views of n texts, and optionally one contradicting text for each. The candidates of anchor i
-    are [b; hard_negatives; queue], and row i of `b` is correct. With `symmetric` the loss of the other
+    Inputs: two views of n texts, and optionally one contradicting text for each. The candidates of anchor
+    i are [b; hard_negatives; queue], and row i of `b` is correct. With `symmetric` the loss of the other
     direction, in which each row of `b` looks for its anchor in `a`, is averaged with it.
 
     Relations: `simcse` is the asymmetric case; `nt_xent` also compares texts within each view;
     `additive_margin_softmax` without a margin, at scale 1/tau, is twice the symmetric case.
 
-    With `gathered` each process returns the loss of the whole batch; do not rescale it. The loss of one text
-    alone is 0; a zero vector has cosine 0. Errors as `losses.checks.validated_vectors`, also for an empty
-    batch. Source: Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and 5
-    (VisualCSE, Eq. 2 and 3).
+    With `gathered` each process returns the loss of the whole batch; do not rescale it. The loss of one
+    text alone is 0; a zero vector has cosine 0. Errors as `losses.checks.validated_vectors`, also for an
+    empty batch. Source: Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and
+    5 (VisualCSE, Eq. 2 and 3).
 
-    >>> loss = info_nce(encoder(*views_1), encoder(*views_2))"""
+    >>> loss = info_nce(encoder(*views_1), encoder(*views_2))
+
+    Parameters
+    ----------
+    a : Tensor
+        [n, d], the anchors; any length, normalized here
+    b : Tensor
+        [n, d], row i is the positive of row i of `a`
+    temperature : float, default 0.05
+        tau, positive; Pixel-Linguist and SimCSE use 0.05
+    symmetric : bool, default True
+        average both directions (Pixel-Linguist, Eq. 2); False: a to b only (SimCSE)
+    hard_negatives : Tensor|None, default None
+        [n, d], row i contradicts anchor i; candidates of every anchor
+    hard_negative_weight : float, default 0.0
+        a logit added to the anchor's own hard negative, after the temperature
+    queue : Tensor|None, default None
+        [m, d], further negatives of every anchor, without gradient
+    gathered : bool, default False
+        use the rows of all processes (`gather`), except for the queue
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     if hard_negative_weight and hard_negatives is None:
         raise ValueError(f"hard_negative_weight={hard_negative_weight} without hard_negatives: "
                          "pass hard_negatives, or leave the weight at 0")
@@ -78,7 +103,28 @@ def simcse(
 ) -> Tensor: # scalar
     """SimCSE, Eq. 1 (unsupervised) and Eq. 5 (supervised): `info_nce` from z1 to [z2; z3], one direction.
 
-    >>> loss = simcse(encoder(*batch), encoder(*batch))    # dropout gives two views"""
+    >>> loss = simcse(encoder(*batch), encoder(*batch))    # dropout gives two views
+
+    Parameters
+    ----------
+    z1 : Tensor
+        [n, d], the sentences
+    z2 : Tensor
+        [n, d], the same under another dropout mask (unsupervised), or entailed sentences (supervised)
+    z3 : Tensor|None, default None
+        [n, d], contradicting sentences (supervised)
+    temperature : float, default 0.05
+        tau, positive
+    hard_negative_weight : float, default 0.0
+        a logit added to a sentence's own contradiction
+    gathered : bool, default False
+        use the rows of all processes, as in `info_nce`
+
+    Returns
+    -------
+    Tensor
+        scalar
+    """
     return info_nce(z1, z2, temperature, symmetric=False, hard_negatives=z3,
                     hard_negative_weight=hard_negative_weight, gathered=gathered)
 
@@ -93,11 +139,30 @@ def nt_xent(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Cross-entropy of finding the other view of each of the 2n vectors among the 2n - 1 others.
 
-    Mirror-BERT, section 2; SimCLR, Eq. 1. With `positive_in_denominator=False` the positive is not one of the
-    candidates (miCSE, section 2; we read its sum as over k != i in both views). Errors as
+    Mirror-BERT, section 2; SimCLR, Eq. 1. With `positive_in_denominator=False` the positive is not one of
+    the candidates (miCSE, section 2; we read its sum as over k != i in both views). Errors as
     `losses.checks.validated_vectors`, also for fewer than 2 rows without a queue.
 
-    >>> loss = nt_xent(encoder(*views_1), encoder(*views_2))"""
+    >>> loss = nt_xent(encoder(*views_1), encoder(*views_2))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view
+    b : Tensor
+        float [n, d], the other view, row by row
+    temperature : float, default 0.04
+        tau, positive; Mirror-BERT's for sentences
+    positive_in_denominator : bool, default True
+        False: as miCSE prints the loss
+    queue : Tensor|None, default None
+        float [m, d], further negatives of every anchor, without gradient
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     if queue is None or not len(queue):
         check_row_count("a", a, 2)
     n = len(a)
@@ -124,7 +189,22 @@ def positive_attraction(
 
     Our reading of miCSE, Table 4. Errors as `losses.checks.validated_vectors`.
 
-    >>> loss = positive_attraction(encoder(*views_1), encoder(*views_2))"""
+    >>> loss = positive_attraction(encoder(*views_1), encoder(*views_2))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view
+    b : Tensor
+        float [n, d], the other view, row by row
+    temperature : float, default 0.05
+        tau, positive
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     return -F.cosine_similarity(a, b).mean()/temperature
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #15fa8be2
@@ -137,10 +217,25 @@ def contrastive_tension(
     """Binary cross-entropy of K + 1 dot products per text, summed over them and averaged over texts.
 
     Carlsson et al. 2021, Eq. 1. The paper draws K other sentences for each text; here they are the K
-    following rows of the batch, which is shuffled anyway. Errors as `losses.checks.validated_vectors`, and
-    ValueError for more negatives than there are other rows.
+    following rows of the batch, which is shuffled anyway. Errors as `losses.checks.validated_vectors`,
+    and ValueError for more negatives than there are other rows.
 
-    >>> loss = contrastive_tension(first(*batch), second(*batch))"""
+    >>> loss = contrastive_tension(first(*batch), second(*batch))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], from the first encoder; not normalized, so that lengths matter
+    b : Tensor
+        float [n, d], from the second encoder, row by row
+    negatives : int, default 7
+        K, the number of other texts for each text, from 0 to n - 1
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     if not 0 <= negatives < len(a):
         raise ValueError(f"negatives={negatives} for a batch of {len(a)} texts: "
                          f"expected from 0 to {len(a) - 1}")
@@ -155,7 +250,20 @@ def self_contrast(
 ) -> Tensor: # scalar from -1 to 1; float32, or float64 if an argument is
     """The mean cosine of the two views of a text, to be minimised (SCD, Klein and Nabi 2022).
 
-    Errors as `losses.checks.validated_vectors`."""
+    Errors as `losses.checks.validated_vectors`.
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view
+    b : Tensor
+        float [n, d], the other view, row by row
+
+    Returns
+    -------
+    Tensor
+        scalar from -1 to 1; float32, or float64 if an argument is
+    """
     return -positive_attraction(a, b, 1.)
 
 @validated_vectors("a", "b", min_rows=2)
@@ -166,11 +274,27 @@ def decorrelation(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Distance of the correlation matrix of the views' dimensions, over the batch, from the identity.
 
-    SCD, Klein and Nabi 2022; Barlow Twins, Eq. 1. The sign is that of Barlow Twins, which draws the diagonal
-    to 1, and the sum is not divided by the number of dimensions. A dimension that is constant over the batch
-    has correlation 0. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
+    SCD, Klein and Nabi 2022; Barlow Twins, Eq. 1. The sign is that of Barlow Twins, which draws the
+    diagonal to 1, and the sum is not divided by the number of dimensions. A dimension that is constant
+    over the batch has correlation 0. Errors as `losses.checks.validated_vectors`, also for fewer than 2
+    rows.
 
-    >>> loss = self_contrast(h_a, h_b) + alpha*decorrelation(projector(h_a), projector(h_b))"""
+    >>> loss = self_contrast(h_a, h_b) + alpha*decorrelation(projector(h_a), projector(h_b))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, k], one view, projected
+    b : Tensor
+        float [n, k], the other view, row by row
+    off_diagonal : float, default 0.013
+        lambda
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     first = F.normalize(a - a.mean(0), dim=0)
     second = F.normalize(b - b.mean(0), dim=0)
     c = first.T @ second

@@ -33,7 +33,26 @@ def additive_margin_softmax(
     CMLM, the equation of section 4.2, after Yang et al. 2019. Without a margin and with scale 1/tau it is
     twice the symmetric `info_nce`; `gathered` as there. Errors as `losses.checks.validated_vectors`.
 
-    >>> loss = additive_margin_softmax(encoder(*english), encoder(*german))"""
+    >>> loss = additive_margin_softmax(encoder(*english), encoder(*german))
+
+    Parameters
+    ----------
+    source : Tensor
+        float [n, d], any length, normalized here
+    target : Tensor
+        float [n, d], row i translates row i of `source`
+    margin : float, default 0.3
+        m, subtracted from the cosine of the correct pair
+    scale : float, default 1.
+        s, multiplies the cosines
+    gathered : bool, default False
+        use the rows of all processes (`gather`)
+
+    Returns
+    -------
+    Tensor
+        scalar, the sum of both directions; float32, or float64 if an argument is
+    """
     cosines = _cosines(source, target, gathered)
     n = len(cosines)
     margins = margin*torch.eye(n, device=cosines.device, dtype=cosines.dtype)
@@ -60,10 +79,27 @@ def max_hinge(
 ) -> Tensor: # scalar, at least 0; float32, or float64 if an argument is
     """The margin violation of the hardest negative, summed over rows and both directions.
 
-    VSE++ (Faghri et al. 2018), Eq. 6, the ranking loss of Contextual Lensing. It is a sum: larger batches have
-    larger losses. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
+    VSE++ (Faghri et al. 2018), Eq. 6, the ranking loss of Contextual Lensing. It is a sum: larger batches
+    have larger losses. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
 
-    >>> loss = max_hinge(lens(english), lens(german))"""
+    >>> loss = max_hinge(lens(english), lens(german))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], any length, normalized here
+    b : Tensor
+        float [n, d], row i translates row i of `a`
+    margin : float, default 0.2
+        by which the correct cosine has to exceed the others
+    gathered : bool, default False
+        use the rows of all processes (`gather`)
+
+    Returns
+    -------
+    Tensor
+        scalar, at least 0; float32, or float64 if an argument is
+    """
     by_row, by_column = _hinges(a, b, margin, gathered)
     return (by_row.amax(1) + by_column.amax(0)).sum()
 
@@ -78,6 +114,23 @@ def sum_hinge(
 
     VSE++ (Faghri et al. 2018), Eq. 5. Errors as `max_hinge`.
 
-    >>> loss = sum_hinge(lens(english), lens(german))"""
+    >>> loss = sum_hinge(lens(english), lens(german))
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], any length, normalized here
+    b : Tensor
+        float [n, d], row i translates row i of `a`
+    margin : float, default 0.2
+        by which the correct cosine has to exceed the others
+    gathered : bool, default False
+        use the rows of all processes (`gather`)
+
+    Returns
+    -------
+    Tensor
+        scalar, at least 0; float32, or float64 if an argument is
+    """
     by_row, by_column = _hinges(a, b, margin, gathered)
     return by_row.sum() + by_column.sum()

@@ -65,11 +65,36 @@ def attention_tiles(
 ) -> Tensor: # float [n, tiles, pooled, s, s]
     """Split attention into tiles (miCSE, section 3.1 and Figure 2), lower layers (released: heads) first.
 
-    Attention is taken after softmax and dropout. With the last four layers of BERT-base both variants give 24
-    tiles; Figure 8 of the paper pools 3 heads and 4 layers. ValueError if the sizes do not divide, TypeError
-    if a layer has no map (fused attention).
+    Attention is taken after softmax and dropout. With the last four layers of BERT-base both variants
+    give 24 tiles; Figure 8 of the paper pools 3 heads and 4 layers.
 
-    >>> tiles = attention_tiles(output.attentions, layers=range(8, 12))"""
+    >>> tiles = attention_tiles(output.attentions, layers=range(8, 12))
+
+    Parameters
+    ----------
+    attention : Tensor|Sequence[Tensor]
+        [n, layers, heads, s, s], or [n, heads, s, s] for each layer
+    variant : str, default "paper"
+        adjacent heads (and layers) are pooled; "released": every second layer of a head
+    layers : Sequence[int]|None, default None
+        indices of the layers to use; None: all
+    pool_heads : int, default 2
+        adjacent heads per tile; must divide the number of heads
+    pool_layers : int, default 1
+        adjacent layers per tile; must divide the number of layers
+
+    Returns
+    -------
+    Tensor
+        float [n, tiles, pooled, s, s]
+
+    Raises
+    ------
+    ValueError
+        If the sizes do not divide.
+    TypeError
+        If a layer has no map (fused attention).
+    """
     _check_variant("variant", variant)
     maps = _stack_layers(attention, layers)
     n, depth, heads, s, _ = maps.shape
@@ -94,7 +119,24 @@ def joint_cells(
     mask: Tensor, # bool or int [n, s], true for real tokens
     variant: str="paper", # "released": rows of padding count as well
 ) -> Tensor: # bool [n, tiles, pooled, s, s]
-    "Select the cells of real tokens that are positive in both views, that is, not zeroed by dropout."
+    """Select the cells of real tokens that are positive in both views, that is, not zeroed by dropout.
+
+    Parameters
+    ----------
+    tiles_1 : Tensor
+        float [n, tiles, pooled, s, s], of the first view
+    tiles_2 : Tensor
+        the same of the second view
+    mask : Tensor
+        bool or int [n, s], true for real tokens
+    variant : str, default "paper"
+        "released": rows of padding count as well
+
+    Returns
+    -------
+    Tensor
+        bool [n, tiles, pooled, s, s]
+    """
     _check_variant("variant", variant)
     if tiles_1.shape != tiles_2.shape:
         raise ValueError(f"the views have shapes {list(tiles_1.shape)} and {list(tiles_2.shape)}: "
@@ -123,7 +165,26 @@ def draw_cells(
     """Draw cells of each tile with equal probability (miCSE, Eq. 3).
 
     The positions of a tile without cells to draw (without replacement: with too few) have no meaning.
-    ValueError without `replacement` if tiles have fewer than `samples` positions."""
+    ValueError without `replacement` if tiles have fewer than `samples` positions.
+
+    Parameters
+    ----------
+    joint : Tensor
+        bool [n, tiles, ...], the cells that may be drawn
+    samples : int, default SAMPLES
+        cells per tile
+    replacement : bool, default True
+        multinomial sampling, as in the paper
+    generator : torch.Generator|int|None, default None
+        or a seed, the same on every device; None: torch's default
+    gathered : bool, default False
+        draw as one process with all rows would; needs replacement and generator=None
+
+    Returns
+    -------
+    Tensor
+        int64 [n, tiles, samples], positions in the flattened tile
+    """
     if samples < 1:
         raise ValueError(f"samples={samples}: expected at least 1")
     if isinstance(generator, int):
@@ -191,7 +252,24 @@ def log_correlation(
     joint: Tensor, # bool [n, tiles, ...], the usable cells
     cells: Tensor|None=None, # int64 [n, tiles, k], positions in the flattened tile; None: all usable cells
 ) -> Tensor: # float [n, tiles]
-    "Correlation of the two views' logarithms in each tile; 0 for constant values or fewer than 3 cells."
+    """Correlation of the two views' logarithms in each tile; 0 for constant values or fewer than 3 cells.
+
+    Parameters
+    ----------
+    tiles_1 : Tensor
+        float [n, tiles, ...], of the first view
+    tiles_2 : Tensor
+        the same of the second view
+    joint : Tensor
+        bool [n, tiles, ...], the usable cells
+    cells : Tensor|None, default None
+        int64 [n, tiles, k], positions in the flattened tile; None: all usable cells
+
+    Returns
+    -------
+    Tensor
+        float [n, tiles]
+    """
     with torch.autocast(tiles_1.device.type, enabled=False):
         u, v, usable = _standardized_logs(tiles_1, tiles_2, joint, cells)
         return torch.where(usable, (u*v).sum(-1), 0)
@@ -269,16 +347,54 @@ def attention_mutual_information(
 ) -> Tensor: # scalar or [n, tiles], in nats; float32, or float64 if an argument is
     """Mutual information of the attention of two views (miCSE, Eq. 1, 3 to 11 and Algorithm 1).
 
-    Inputs: the attention maps of two passes of the same n sentences, and their token mask. To be maximised:
-    subtract `weight` times it from a loss; the paper's weight is 2.5e-3. A tile in which a view is constant,
-    or with fewer than 3 usable cells, counts as 0.
+    Inputs: the attention maps of two passes of the same n sentences, and their token mask. To be
+    maximised: subtract `weight` times it from a loss; the paper's weight is 2.5e-3. A tile in which a
+    view is constant, or with fewer than 3 usable cells, counts as 0.
 
-    With `gathered` each process returns the value of all sentences, with gradients as from one process; for
-    the released variant this is approximate, as its samples and padding are those of each process. With
-    reduction="none" the released variant returns its tiles before scaling, NaN for dropped ones. ValueError,
-    TypeError and FloatingPointError name the argument that does not fit; the checks wait for the device.
+    With `gathered` each process returns the value of all sentences, with gradients as from one process;
+    for the released variant this is approximate, as its samples and padding are those of each process.
+    With reduction="none" the released variant returns its tiles before scaling, NaN for dropped ones.
+    ValueError, TypeError and FloatingPointError name the argument that does not fit; the checks wait for
+    the device.
 
-    >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)"""
+    >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)
+
+    Parameters
+    ----------
+    attention_1 : Tensor|Sequence[Tensor]
+        as for `attention_tiles`: after softmax and dropout
+    attention_2 : Tensor|Sequence[Tensor]
+        the same of the other view, row by row
+    mask : Tensor
+        bool or int [n, s], true for real tokens (of two sentences: real in both)
+    variant : str, default "paper"
+        or "released", as the released code computes it
+    layers : Sequence[int]|None, default None
+        indices of the layers to use; None: all
+    samples : int|None, default SAMPLES
+        cells per tile; None: all usable cells, without sampling (paper only)
+    generator : torch.Generator|int|None, default None
+        of the samples, as for `draw_cells`
+    cells : Tensor|None, default None
+        int64 [n, tiles, k], positions in the flattened tiles to use instead of samples
+    pool_heads : int, default 2
+        adjacent heads per tile (paper only)
+    pool_layers : int, default 1
+        adjacent layers per tile (paper only)
+    logarithm : bool, default True
+        Eq. 4; False: -(1 - rho^2)/2, as Algorithm 1 and Eq. 11 print it
+    floor : float, default 1e-6
+        lower bound of 1 - rho^2 (paper only): I is at most -log(floor)/2, with gradient 0 there
+    reduction : str, default "mean"
+        "mean": a scalar; "none": [n, tiles], to analyse single sentences
+    gathered : bool, default False
+        average over the sentences of all processes, as in `info_nce`
+
+    Returns
+    -------
+    Tensor
+        scalar or [n, tiles], in nats; float32, or float64 if an argument is
+    """
     _check_options(reduction, floor, variant, samples)
     tiles_1 = attention_tiles(attention_1, variant, layers, pool_heads, pool_layers)
     tiles_2 = attention_tiles(attention_2, variant, layers, pool_heads, pool_layers)

@@ -17,7 +17,20 @@ def normalize_patches(
     patches: Tensor, # float [..., k], the pixels of each patch
     epsilon: float=1e-6, # added to the variance; a blank patch becomes zeros
 ) -> Tensor: # float [..., k]
-    "Standardize the pixels of every patch to mean 0 and variance 1 (divisor k - 1)."
+    """Standardize the pixels of every patch to mean 0 and variance 1 (divisor k - 1).
+
+    Parameters
+    ----------
+    patches : Tensor
+        float [..., k], the pixels of each patch
+    epsilon : float, default 1e-6
+        added to the variance; a blank patch becomes zeros
+
+    Returns
+    -------
+    Tensor
+        float [..., k]
+    """
     centred = patches - patches.mean(-1, keepdim=True)
     return centred/(patches.var(-1, keepdim=True) + epsilon).sqrt()
 
@@ -55,11 +68,32 @@ def masked_patch_loss(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """The mean squared error of the masked patches of a batch, all weighted equally (PIXEL, section 2.2).
 
-    With `normalize`, a prediction of zeros costs nearly 1 per patch (0 for a blank one). Computed in float32
-    inside autocast as well. TypeError and ValueError for other shapes, and if no patch is masked;
-    FloatingPointError if the prediction is not finite.
+    With `normalize`, a prediction of zeros costs nearly 1 per patch (0 for a blank one). Computed in
+    float32 inside autocast as well. TypeError and ValueError for other shapes, and if no patch is masked.
 
-    >>> loss = masked_patch_loss(decoder(states), patches, mask)"""
+    >>> loss = masked_patch_loss(decoder(states), patches, mask)
+
+    Parameters
+    ----------
+    predicted : Tensor
+        float [..., k], predicted pixels, standardized if `normalize`
+    target : Tensor
+        float [..., k], the true pixels in [0, 1]
+    mask : Tensor|None, default None
+        bool [...], True for masked patches; None: all patches
+    normalize : bool, default True
+        standardize each target patch by its own mean and deviation, as PIXEL does
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+
+    Raises
+    ------
+    FloatingPointError
+        If the prediction is not finite.
+    """
     mask = _check_patches(predicted, target, mask, normalize)
     if normalize:
         target = normalize_patches(target)
@@ -83,12 +117,29 @@ def masked_token_loss(
 ) -> Tensor: # scalar; float32, or float64 if the logits are
     """The mean cross-entropy of the masked tokens of a batch, all weighted equally (BERT, section 3.1).
 
-    At chance it is log v. Since v is large, pass the logits of masked positions only, where possible. Computed
-    in float32 inside autocast as well. TypeError and ValueError for other shapes, for labels outside the
-    vocabulary (on a CPU; a GPU raises its own error), and if no token is masked; FloatingPointError if the
-    logits are not finite.
+    At chance it is log v. Since v is large, pass the logits of masked positions only, where possible.
+    Computed in float32 inside autocast as well. TypeError and ValueError for other shapes, for labels
+    outside the vocabulary (on a CPU; a GPU raises its own error), and if no token is masked.
 
-    >>> loss = masked_token_loss(head(states[labels != -100]), labels[labels != -100])"""
+    >>> loss = masked_token_loss(head(states[labels != -100]), labels[labels != -100])
+
+    Parameters
+    ----------
+    logits : Tensor
+        float [..., v], a score for each entry of the vocabulary
+    labels : Tensor
+        int64 [...], the correct entry, or -100 if the token was not masked
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if the logits are
+
+    Raises
+    ------
+    FloatingPointError
+        If the logits are not finite.
+    """
     _check_labels(labels, logits)
     try:
         loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-100)

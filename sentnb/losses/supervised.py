@@ -38,7 +38,22 @@ def cosine_regression(
     Sentence-BERT (Reimers and Gurevych 2019), section 3, regression objective. Errors as
     `losses.checks.validated_vectors`, also for scores outside the range of cosines.
 
-    >>> loss = cosine_regression(encoder(*first), encoder(*second), scores/5)"""
+    >>> loss = cosine_regression(encoder(*first), encoder(*second), scores/5)
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], the first texts; any length, normalized here
+    b : Tensor
+        float [n, d], the second texts, row by row
+    scores : Tensor
+        [n], one for each pair, on the scale of cosines: -1 to 1
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     _check_targets("scores", scores, len(a))
     largest = scores.abs().max()
     if largest > 1:
@@ -57,10 +72,27 @@ def cosent(
 ) -> Tensor: # scalar, at least 0; float32, or float64 if an argument is
     """Pairwise ranking loss: how far the cosines of pairs are from the order of their scores.
 
-    CoSENT (Su 2022, kexue.fm/archives/8847). Errors as `losses.checks.validated_vectors`, also for fewer than
-    2 rows.
+    CoSENT (Su 2022, kexue.fm/archives/8847). Errors as `losses.checks.validated_vectors`, also for fewer
+    than 2 rows.
 
-    >>> loss = cosent(encoder(*first), encoder(*second), scores)"""
+    >>> loss = cosent(encoder(*first), encoder(*second), scores)
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], the first texts; any length, normalized here
+    b : Tensor
+        float [n, d], the second texts, row by row
+    scores : Tensor
+        [n], one for each pair, on any scale: higher means more similar
+    temperature : float, default 0.05
+        tau, positive; the inverse of the source's scale of 20
+
+    Returns
+    -------
+    Tensor
+        scalar, at least 0; float32, or float64 if an argument is
+    """
     _check_targets("scores", scores, len(a))
     cosines = F.cosine_similarity(a, b)/temperature
     excess = cosines[None] - cosines[:, None] # [i, j]: cosine j minus cosine i
@@ -111,11 +143,30 @@ def sup_con(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Cross-entropy of finding the texts with the same label among all 2n - 1 other vectors.
 
-    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; VisualCSE, Eq. 4 to 7, of which 4
-    and 6 are sums over the batch; and the authors' released code, whose targets are arbitrary if labels
+    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; VisualCSE, Eq. 4 to 7, of which
+    4 and 6 are sums over the batch; and the authors' released code, whose targets are arbitrary if labels
     repeat. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
 
-    >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)"""
+    >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)
+
+    Parameters
+    ----------
+    a : Tensor
+        float [n, d], one view; any length, normalized here
+    b : Tensor
+        float [n, d], the other view, row by row
+    labels : Tensor
+        int [n], equal numbers for equal labels
+    temperature : float, default 0.07
+        tau, positive; the paper's
+    variant : str, default "supcon"
+        "simclr" ignores the labels; "paper_eq4" and "released": see above
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     _check_targets("labels", labels, len(a), integer=True)
     return SUP_CON[variant](a, b, labels, temperature)
 
@@ -128,11 +179,26 @@ def vector_distance(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """The mean squared distance of a student's vectors from a teacher's.
 
-    Reimers and Gurevych 2020, one term of Eq. 1. With `normalize` it is 2 - 2 cos: 0 for equal directions, 2
-    for orthogonal ones. Errors as `losses.checks.validated_vectors`, and ValueError if `normalize` and a
-    teacher's vector is zero.
+    Reimers and Gurevych 2020, one term of Eq. 1. With `normalize` it is 2 - 2 cos: 0 for equal
+    directions, 2 for orthogonal ones. Errors as `losses.checks.validated_vectors`, and ValueError if
+    `normalize` and a teacher's vector is zero.
 
-    >>> loss = vector_distance(encoder(*encoder.collate(translations)), teacher_vectors)"""
+    >>> loss = vector_distance(encoder(*encoder.collate(translations)), teacher_vectors)
+
+    Parameters
+    ----------
+    student : Tensor
+        float [n, d], the student's vectors
+    teacher : Tensor
+        float [n, d], the targets; they get no gradient
+    normalize : bool, default True
+        scale both to length 1 first
+
+    Returns
+    -------
+    Tensor
+        scalar; float32, or float64 if an argument is
+    """
     teacher = teacher.detach()
     if normalize:
         zero = (teacher == 0).all(1)

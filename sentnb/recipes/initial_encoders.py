@@ -23,7 +23,18 @@ from ..training import Masked, Stage, fit
 def named_starts(
     names: Sequence[str], # of bases, in the order of importance; "... weights" is none
 ) -> dict[str, str|None]: # name -> what `start_encoder` and `start_text_encoder` take as their base
-    "ValueError where a name stands twice, or there is none."
+    """ValueError where a name stands twice, or there is none.
+
+    Parameters
+    ----------
+    names : Sequence[str]
+        of bases, in the order of importance; "... weights" is none
+
+    Returns
+    -------
+    dict[str, str|None]
+        name -> what `start_encoder` and `start_text_encoder` take as their base
+    """
     if not names or len(set(names)) < len(names):
         raise ValueError(f"starts={list(names)}: expected names of bases, each once")
     return {name: None if name.endswith(" weights") else name for name in names}
@@ -47,7 +58,41 @@ def start_encoder(
     device: str|torch.device="cpu",
     draws: Sequence[str]=("weights",), # what derives the seed of the weights
 ) -> PixelEncoder:
-    "An encoder of pictures as it is before any training of the experiment."
+    """An encoder of pictures as it is before any training of the experiment.
+
+    Parameters
+    ----------
+    base : str|None
+        a folder, a shipped checkpoint or a name on the Hub; None: random weights
+    texts : Sequence[str], default ()
+        that the pixels are standardised by, where there is no base
+    seed : int, default 0
+        of the weights
+    strategy : str|None, default None
+        of drawing
+    max_patches : int, default 64
+        of a strip
+    hidden_size : int|None, default None
+        the sizes are those of an encoder without a base
+    num_hidden_layers : int|None, default None
+    num_attention_heads : int|None, default None
+    dropout : float, default 0.1
+    normalization : bool, default True
+        standardise the pixels, by these texts; False: as they are
+    head : bool, default False
+        the authors' extra layer behind the last one
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit, where it is not the declared one
+    convert : bool, default False
+        pickled weights of the Hub may be converted, into the cache
+    device : str|torch.device, default "cpu"
+    draws : Sequence[str], default ("weights",)
+        what derives the seed of the weights
+
+    Returns
+    -------
+    PixelEncoder
+    """
     render = RenderConfig(strategy=strategy, max_patches=max_patches) if strategy else None
     if base:
         encoder = PixelEncoder.from_pretrained(base, max_patches=max_patches, render=render, dropout=dropout,
@@ -84,7 +129,40 @@ def start_text_encoder(
     device: str|torch.device="cpu",
     draws: Sequence[str]=("weights",), # what derives the seed of the weights
 ) -> TextEncoder:
-    "An encoder of tokens as it is before any training of the experiment."
+    """An encoder of tokens as it is before any training of the experiment.
+
+    Parameters
+    ----------
+    base : str|None
+        as for pictures, or what `located` finds; None: random weights
+    texts : Sequence[str], default ()
+        that the vocabulary is learned from, where there is no base
+    seed : int, default 0
+        of the weights
+    pooling : str|None, default None
+        None: as the checkpoint says
+    max_length : int|None, default None
+        tokens; None: as the checkpoint says
+    base_layers : int|None, default None
+        the lower ones of a base; None: all
+    vocabulary : int, default 800
+        tokens, at most; this and the sizes are those of an encoder without a base
+    hidden_size : int|None, default None
+    num_hidden_layers : int|None, default None
+    num_attention_heads : int|None, default None
+    dropout : float, default 0.1
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit, where it is not the declared one
+    convert : bool, default False
+        pickled weights of the Hub may be converted, into the cache
+    device : str|torch.device, default "cpu"
+    draws : Sequence[str], default ("weights",)
+        what derives the seed of the weights
+
+    Returns
+    -------
+    TextEncoder
+    """
     options = dict(pooling=pooling, max_length=max_length, dropout=dropout)
     options = {name: value for name, value in options.items() if value is not None}
     if base:
@@ -115,7 +193,34 @@ def pretrained_here(
     show_progress: bool|None=None,
     **of_tokens: Any, # of small_text_encoder, such as dropout and initializer_range
 ) -> PixelEncoder|TextEncoder: # in eval mode
-    "A tiny base: an encoder that was trained to guess masked tokens, or to redraw masked patches."
+    """A tiny base: an encoder that was trained to guess masked tokens, or to redraw masked patches.
+
+    Parameters
+    ----------
+    kind : str
+        "tokens", or how text is drawn: "words", "continuous", "bigrams"
+    texts : Sequence[str]
+    name : str
+        what it is called: decides its weights and the order of its batches
+    seed : int, default 0
+    max_patches : int
+        of a strip; tokens are two more
+    hidden_size : int
+    layers : int
+    vocab_size : int
+    steps : int
+    batch : int
+    lr : float
+    device : str, default "cpu"
+    show_progress : bool|None, default None
+    **of_tokens : Any
+        of small_text_encoder, such as dropout and initializer_range
+
+    Returns
+    -------
+    PixelEncoder|TextEncoder
+        in eval mode
+    """
     torch.manual_seed(derive_seed(seed, "weights", name))
     sizes = dict(hidden_size=hidden_size, num_hidden_layers=layers, num_attention_heads=4,
                  intermediate_size=4*hidden_size)

@@ -33,7 +33,25 @@ def frozen_base(
     device: str="cpu",
     run: Any=None, # results.Run, which notes where an encoder of others is from
 ) -> TextEncoder|PixelEncoder: # in eval mode
-    "A base by name, read by the mean of its states, without the prompt that some have."
+    """A base by name, read by the mean of its states, without the prompt that some have.
+
+    Parameters
+    ----------
+    name : str
+        one of OTHERS, a folder of data/checkpoints, or an encoder of tokens on the Hub
+    layers : int|None, default None
+        the lower ones of an encoder of tokens; None: all
+    max_length : int|None, default None
+        tokens; None: as the checkpoint says
+    device : str, default "cpu"
+    run : Any, default None
+        results.Run, which notes where an encoder of others is from
+
+    Returns
+    -------
+    TextEncoder|PixelEncoder
+        in eval mode
+    """
     if name in OTHERS and run is not None: run.note(f"{name}: where it is from", other_checkpoint(name)[2])
     if name in OTHERS or "/" in name or grown_from(name):
         return start_text_encoder(name, pooling="mean", max_length=max_length, base_layers=layers,
@@ -46,7 +64,23 @@ def stored_states(
     folder: str|Path, # of all stores
     show_progress: bool|None=None, # as in core.progress
 ) -> FeatureStore:
-    "The states of a base, on disk; what is missing is computed by the first of several processes."
+    """The states of a base, on disk; what is missing is computed by the first of several processes.
+
+    Parameters
+    ----------
+    base : Any
+        gives token states
+    texts : Iterable[str]
+        those that are there already cost nothing
+    folder : str|Path
+        of all stores
+    show_progress : bool|None, default None
+        as in core.progress
+
+    Returns
+    -------
+    FeatureStore
+    """
     run_on_rank0(lambda: FeatureStore(base, folder).add(texts, show_progress=show_progress))
     return FeatureStore(base, folder)
 
@@ -72,7 +106,28 @@ def inference_examples(
     run: Any=None, # results.Run, which notes what was read and dropped
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
 ) -> list[Example]: # each once
-    "Premise, hypothesis and class; a row without one of the texts, or of no class, is left out."
+    """Premise, hypothesis and class; a row without one of the texts, or of no class, is left out.
+
+    Parameters
+    ----------
+    source : str
+        one of SOURCES
+    n : int|None, default None
+        at most; None: all, and 900 of the microworld
+    clean_of : Collection[str]|None, default ()
+        names of corpora.TESTS; None: every test
+    seed : int, default 0
+        of their order
+    run : Any, default None
+        results.Run, which notes what was read and dropped
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit, where it is not the declared one
+
+    Returns
+    -------
+    list[Example]
+        each once
+    """
     one_of(*SOURCES)("source", source)
     if source == "microworld": return list(_of_the_microworld(n or 900))
     clean, known = Clean(clean_of), {}
@@ -94,7 +149,22 @@ def verses(
     n: int, # pairs, as many of each language
     seed: int=0, # of which
 ) -> list[Pair]: # English, translation
-    "Verses of the New Testament and their translations. ValueError names a language that it does not have."
+    """Verses of the New Testament and their translations. ValueError names a language that it does not have.
+
+    Parameters
+    ----------
+    languages : Sequence[str]
+        ISO 639-3, as parallel/bible_nt has them
+    n : int
+        pairs, as many of each language
+    seed : int, default 0
+        of which
+
+    Returns
+    -------
+    list[Pair]
+        English, translation
+    """
     found, english = {language: [] for language in languages}, {}
     columns = ["iso639_3", "verse", "text"]
     for code, verse, text in corpora.map_split("parallel/bible_nt", columns, split="train"):
@@ -120,7 +190,30 @@ def parallel_text(
     seed: int=0, # of which pairs of the files
     **options: Any, # of `training_data`, for the source's
 ) -> dict[str, Sequence[Pair]]: # language -> English, translation
-    "Translations from English, by language. Errors of `corpora.load_translations`."
+    """Translations from English, by language. Errors of `corpora.load_translations`.
+
+    Parameters
+    ----------
+    source : str
+        one of SOURCES
+    files : str|Path|None, default None
+        a folder of files as OPUS gives them out, in place of the source's own
+    n : int|None, default None
+        pairs of the files, at most, as many of each language
+    run : Any
+        results.Run, which notes what was read and dropped
+    clean_of : Collection[str]|None, default ()
+        names of corpora.TESTS; None: every test
+    seed : int, default 0
+        of which pairs of the files
+    **options : Any
+        of `training_data`, for the source's
+
+    Returns
+    -------
+    dict[str, Sequence[Pair]]
+        language -> English, translation
+    """
     if not files:
         data = training_data(source, **options, kinds=("parallel",), clean_of=clean_of)
         data.record(run)
@@ -140,13 +233,45 @@ def new_lens(
     seed: int=0, # of the weights, with the next and the config
     name: str="", # of the base
 ) -> Branch: # nothing is trained yet
-    "A lens with random weights, as the root of a branch."
+    """A lens with random weights, as the root of a branch.
+
+    Parameters
+    ----------
+    features : Any
+        a FeatureStore, or an encoder that gives token states
+    config : LensConfig
+    store : str|Path
+        a folder for all branches
+    seed : int, default 0
+        of the weights, with the next and the config
+    name : str, default ""
+        of the base
+
+    Returns
+    -------
+    Branch
+        nothing is trained yet
+    """
     torch.manual_seed(derive_seed(seed, "lens", name, config.kind, str(config.width)))
     return Branch.root(Lens(features, config), store)
 
 @dataclass(frozen=True)
 class Ranking:
-    "How a lens is trained on translations."
+    """How a lens is trained on translations.
+
+    Parameters
+    ----------
+    steps : int
+    margin : float, default .2
+    batch : int, default 128
+    warmup : int, default 100
+        steps, at most
+    lr : float|None, default None
+        None: (width times warmup)^-1/2
+    sums : float, default 0.
+        share of the steps by the sum of the hinges, at first
+    sums_lr : float|None, default None
+    """
     steps: int
     margin: float = .2
     batch: int = 128
@@ -168,7 +293,23 @@ def on_translations(
     seed: int=0, # of the order of the batches
     **options: Any, # of Branch.grow: dev, by which the best is kept, eval_every, until, ...
 ) -> Branch:
-    "Trained by the hardest wrong sentence; a share of the steps by all of them, at first."
+    """Trained by the hardest wrong sentence; a share of the steps by all of them, at first.
+
+    Parameters
+    ----------
+    branch : Branch
+        of a lens, or of any encoder
+    pairs : Sequence[Pair]
+    how : Ranking
+    seed : int, default 0
+        of the order of the batches
+    **options : Any
+        of Branch.grow: dev, by which the best is kept, eval_every, until, ...
+
+    Returns
+    -------
+    Branch
+    """
     first = round(how.sums*how.steps)
     parts = (("sums", SumHinge, first, how.sums_lr), ("hardest", MaxHinge, how.steps - first, how.lr))
     for name, objective, steps, lr in (part for part in parts if part[2]):
@@ -189,7 +330,28 @@ def on_inference(
     seed: int=0, # of the order of the batches
     **options: Any, # of Branch.grow
 ) -> Branch:
-    "Trained by the classifier on two vectors, which is thrown away."
+    """Trained by the classifier on two vectors, which is thrown away.
+
+    Parameters
+    ----------
+    branch : Branch
+        of a lens, or of any encoder
+    examples : Sequence[Example]
+    steps : int
+    hidden : int, default 512
+        of the classifier
+    lr : float|None, default None
+        None: (width times warm-up)^-1/2; a tenth of the steps is warm-up
+    batch : int, default 128
+    seed : int, default 0
+        of the order of the batches
+    **options : Any
+        of Branch.grow
+
+    Returns
+    -------
+    Branch
+    """
     warmup = max(1, steps//10)
     stage = Stage("inference", examples, Entailment(hidden=hidden), steps=steps, keep=_kept(options),
                   learning_rate=_peak(branch, lr, warmup), warmup_steps=warmup,

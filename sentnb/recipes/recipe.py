@@ -30,7 +30,18 @@ MEMBERS = tuple(PERTURBATIONS[name] for name in ("mixture", "character", "word-c
 def normalized(
     stages: Iterable[tuple[str, float]], # stage, share
 ) -> tuple: # the same, with shares that add up to 1
-    "Stages at the compute of one whole training."
+    """Stages at the compute of one whole training.
+
+    Parameters
+    ----------
+    stages : Iterable[tuple[str, float]]
+        stage, share
+
+    Returns
+    -------
+    tuple
+        the same, with shares that add up to 1
+    """
     stages = tuple(stages)
     return tuple((name, share/sum(s for _, s in stages)) for name, share in stages)
 
@@ -43,7 +54,59 @@ def _check_stages(stages: tuple) -> None:
 @dataclasses.dataclass(frozen=True)
 @validated(weighed=one_of(True, False, "by language"), members=in_range(1, len(MEMBERS)))
 class Recipe:
-    "What makes a sentence encoder."
+    """What makes a sentence encoder.
+
+    Parameters
+    ----------
+    start : str|None, default None
+        a checkpoint to go on from; None: random weights
+    strategy : str, default "words"
+        how text is drawn
+    max_patches : int, default 64
+        of a strip
+    lowercase : bool, default False
+    split_punctuation : bool, default False
+        a mark of punctuation begins on a patch border, as a word does
+    normalization : bool|str, default True
+        of the pixels, see PixelConfig
+    final_norm : bool, default True
+    pooling : str, default "mean"
+        see PixelConfig
+    patch_features : int, default 0
+        cosines between the pixels of a patch and its projection
+    weighed : bool|str, default False
+        patches begin with weights by rarity: in all texts, or "by language"
+    counted_texts : int, default 3_000
+        sentences of each language in which patches are counted
+    hidden_size : int, default 192
+    num_hidden_layers : int, default 4
+    head_size : int, default 32
+        of an attention head: hidden_size//head_size of them
+    stages : tuple, default PIXEL_LINGUIST
+        (one of STAGES, share of the pairs) in their order
+    temperature : float, default .05
+    batch : int, default 128
+    lr : float, default 5e-4
+    warmup : float, default .1
+        share of the steps of each stage
+    dropout : float, default .1
+    typo_rate : float, default .25
+        share of first sentences that are misspelt, after the visual stage
+    hard_negatives : bool, default False
+        contradictions, in the reasoning stage
+    parallel : float, default 1.
+        share of the parallel text
+    languages : tuple|None, default None
+        of the parallel text; None: all that there are
+    lexical_texts : int, default 8_000
+        sentences of each language for the lexical stage
+    members : int, default 1
+        of the visual stage, averaged
+    anchored : bool, default False
+        the weights at the end are averaged with those at the start
+    one_source : bool, default False
+        a batch has pairs of one source, or translations of one language
+    """
     start: str|None = None # a checkpoint to go on from; None: random weights
     strategy: str = "words" # how text is drawn
     max_patches: int = 64 # of a strip
@@ -84,7 +147,17 @@ class Recipe:
 def pairs(self: Recipe,
     length: int, # of the whole, where the shares add up to 1
 ) -> int:
-    "How many pairs are seen in all stages together."
+    """How many pairs are seen in all stages together.
+
+    Parameters
+    ----------
+    length : int
+        of the whole, where the shares add up to 1
+
+    Returns
+    -------
+    int
+    """
     return round(length*sum(share for _, share in self.stages))
 
 @patch
@@ -93,7 +166,20 @@ def steps(self: Recipe,
     share: float,
     length: int, # see `pairs`
 ) -> int:
-    "Of a stage; a hard negative costs as much as half a pair."
+    """Of a stage; a hard negative costs as much as half a pair.
+
+    Parameters
+    ----------
+    name : str
+        of a stage
+    share : float
+    length : int
+        see `pairs`
+
+    Returns
+    -------
+    int
+    """
     return max(1, round(share*length/self.batch/(1.5 if name == "reasoning" and self.hard_negatives else 1)))
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #735e184a
@@ -104,7 +190,21 @@ def encoder(self: Recipe,
     device: str|torch.device="cpu",
     revision: str|None=None, # of the checkpoint on the Hub
 ) -> PixelEncoder: # in train mode where it starts from nothing
-    "The encoder before the first stage."
+    """The encoder before the first stage.
+
+    Parameters
+    ----------
+    data : TrainingData
+    seed : int, default 0
+    device : str|torch.device, default "cpu"
+    revision : str|None, default None
+        of the checkpoint on the Hub
+
+    Returns
+    -------
+    PixelEncoder
+        in train mode where it starts from nothing
+    """
     torch.manual_seed(derive_seed(seed, "weights"))
     if self.start:
         options = dict(dropout=self.dropout, device=device, revision=revision)
@@ -180,7 +280,21 @@ def examples(
     data: TrainingData,
     seed: int=0,
 ) -> tuple[list, View, list[str]|None]: # examples; their view; the source of each, where batches are of one
-    "What a stage reads, and how it becomes pairs."
+    """What a stage reads, and how it becomes pairs.
+
+    Parameters
+    ----------
+    name : str
+        of a stage
+    recipe : Recipe
+    data : TrainingData
+    seed : int, default 0
+
+    Returns
+    -------
+    tuple[list, View, list[str]|None]
+        examples; their view; the source of each, where batches are of one
+    """
     if name == "visual": return data.sentences, MEMBERS[0], None
     if name == "topical": return data.documents, Spans(), None
     if name == "reasoning" and recipe.hard_negatives: return data.triples, Pairs(), None
@@ -209,7 +323,30 @@ def train(
     start: Branch|None=None, # to go on from; None: the recipe's own encoder
     **options, # of Branch.grow: until, piece_steps, mixed_precision, show_progress
 ) -> Branch: # its history is of all stages, but of a visual one with several members
-    "All stages of a recipe, each from the weights of the one before."
+    """All stages of a recipe, each from the weights of the one before.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    length : int
+        pairs of the whole, where the shares of the stages add up to 1
+    data : TrainingData
+    store : str|Path
+        a folder for all branches
+    seed : int, default 0
+    device : str|torch.device, default "cpu"
+    revision : str|None, default None
+        of the checkpoint that it starts from, on the Hub
+    start : Branch|None, default None
+        to go on from; None: the recipe's own encoder
+    **options
+        of Branch.grow: until, piece_steps, mixed_precision, show_progress
+
+    Returns
+    -------
+    Branch
+        its history is of all stages, but of a visual one with several members
+    """
     start = branch = start or Branch.root(recipe.encoder(data, seed, device, revision), store)
     history, n = list(start.history), recipe.members
     for i, (name, share) in enumerate(recipe.stages):

@@ -25,7 +25,23 @@ def single_sentences(
     n: int|None=None, # at most
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit
 ) -> Sequence[str]:
-    "Sentences to train on without labels."
+    """Sentences to train on without labels.
+
+    Parameters
+    ----------
+    source : str
+        "microworld", "public", or "simcse": the million of SimCSE
+    run : Any
+        results.Run, which notes what was read
+    n : int|None, default None
+        at most
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit
+
+    Returns
+    -------
+    Sequence[str]
+    """
     revision = (revisions or {}).get(SIMCSES)
     if source == "simcse":
         read = corpora.get_provenance(SIMCSES, revision=revision)
@@ -45,7 +61,20 @@ def similarity_tests(
     source: str, # of these, or of SOURCES
     most: int|None=None, # pairs of a test
 ) -> dict[str, Scored]: # dev and corpora.STS -> first and second sentences, and scores
-    "STS-B dev and the seven tests; of the microworld seven parts of its own."
+    """STS-B dev and the seven tests; of the microworld seven parts of its own.
+
+    Parameters
+    ----------
+    source : str
+        of these, or of SOURCES
+    most : int|None, default None
+        pairs of a test
+
+    Returns
+    -------
+    dict[str, Scored]
+        dev and corpora.STS -> first and second sentences, and scores
+    """
     if source != "microworld":
         rows = {"dev": corpora.sts_rows("STS-B", split="dev")}
         rows |= {name: corpora.sts_rows(name) for name in corpora.STS}
@@ -63,7 +92,24 @@ def inference_triples(
     n: int|None=None, # at most, drawn
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit
 ) -> Sequence[tuple[str, str, str]]: # a premise, what follows from it, what contradicts it
-    "Examples of supervised SimCSE; of public sets those without a sentence of any test."
+    """Examples of supervised SimCSE; of public sets those without a sentence of any test.
+
+    Parameters
+    ----------
+    source : str
+        as for `single_sentences`
+    run : Any
+        results.Run, which notes what was read
+    n : int|None, default None
+        at most, drawn
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit
+
+    Returns
+    -------
+    Sequence[tuple[str, str, str]]
+        a premise, what follows from it, what contradicts it
+    """
     name, limits = _RECIPES.get(source, source), dict(english=n) if source == "microworld" and n else None
     data = training_data(name, ("triples",), clean_of=None if name == "public" else (), limits=limits,
                          revisions=revisions)
@@ -80,7 +126,28 @@ def sentences_in(
     sets: Collection[str]|None=None, # of translations, such as ("ntrex128",); None: all
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit
 ) -> dict[str, Sequence[str]]: # language -> sentences
-    "Unlabelled sentences of other languages: what English was translated to, without a sentence of STS-B."
+    """Unlabelled sentences of other languages: what English was translated to, without a sentence of STS-B.
+
+    Parameters
+    ----------
+    languages : Sequence[str]
+        other than English
+    source : str
+        as for `single_sentences`
+    run : Any
+        results.Run, which notes what was read
+    n : int|None, default None
+        of each language, at most, drawn
+    sets : Collection[str]|None, default None
+        of translations, such as ("ntrex128",); None: all
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit
+
+    Returns
+    -------
+    dict[str, Sequence[str]]
+        language -> sentences
+    """
     name = _RECIPES.get(source, source)
     data = training_data(name, ("parallel",), clean_of=("STS-B",), within=False, languages=languages,
                          sets=sets, revisions=revisions)
@@ -94,7 +161,21 @@ def tests_in(
     source: str, # of these, or of SOURCES
     most: int|None=None, # pairs of each
 ) -> dict[str, Scored]: # dev, and the test under the name that the paper's Table 5 gives the score
-    "STS-B in a language; of the microworld pairs of its own."
+    """STS-B in a language; of the microworld pairs of its own.
+
+    Parameters
+    ----------
+    language : str
+    source : str
+        of these, or of SOURCES
+    most : int|None, default None
+        pairs of each
+
+    Returns
+    -------
+    dict[str, Scored]
+        dev, and the test under the name that the paper's Table 5 gives the score
+    """
     def some(split):
         pairs = list(zip(*scored_pairs(_RECIPES.get(source, source), split, [language])[language]))
         return tuple(map(list, zip(*_drawn(pairs, f"{language}, {split}", most))))
@@ -106,7 +187,22 @@ def transfer_tasks(
     names: Sequence[str], # of transfer.TASKS; of the microworld "place", "verb"
     most: int|None=None, # rows of each part, drawn
 ) -> dict[str, dict[str, list[tuple]]]: # name -> train, and test and dev where there are such -> rows
-    "What a linear classifier shall learn from frozen vectors."
+    """What a linear classifier shall learn from frozen vectors.
+
+    Parameters
+    ----------
+    source : str
+        as for `single_sentences`
+    names : Sequence[str]
+        of transfer.TASKS; of the microworld "place", "verb"
+    most : int|None, default None
+        rows of each part, drawn
+
+    Returns
+    -------
+    dict[str, dict[str, list[tuple]]]
+        name -> train, and test and dev where there are such -> rows
+    """
     world = corpora.Microworld(seed=0) if source == "microworld" else None
     if world: return {name: transfer.microworld_data(world, name, n=most or 1_000) for name in names}
     def some(name, part, rows): # of a rare class enough for ten folds

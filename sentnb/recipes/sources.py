@@ -259,7 +259,36 @@ def training_data(
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
     seed: int=0, # of the order of blocks
 ) -> TrainingData:
-    "What an experiment trains on, without what its tests hold. ValueError says what a source does not have."
+    """What an experiment trains on, without what its tests hold. ValueError says what a source does not
+    have.
+
+    Parameters
+    ----------
+    source : str
+        one of SOURCES
+    kinds : Collection[str], default OF_A_RECIPE
+        of KINDS
+    clean_of : Collection[str]|None, default None
+        names of corpora.TESTS; None: every test
+    within : bool, default True
+        drop a row also where a tested sentence is a part of its text
+    languages : Sequence[str], default LANGUAGES[1:]
+        of translations with English
+    sets : Collection[str]|None, default None
+        of translations, e.g. ("stsb", "ntrex128"); None: all
+    limits : Mapping[str, int]|None, default None
+        kind -> rows to read; what it does not name is as the source says
+    longest : int|None, default None
+        words of a sentence
+    revisions : Mapping[str, str]|None, default None
+        name on the Hub -> commit, where it is not the declared one
+    seed : int, default 0
+        of the order of blocks
+
+    Returns
+    -------
+    TrainingData
+    """
     limits, kinds = dict(limits or {}), [kind for kind in KINDS if kind in set(kinds)] or list(kinds)
     _check(source, kinds, languages, limits)
     clean = Clean(() if source == "microworld" else clean_of, within)
@@ -276,7 +305,18 @@ def hub_nli_pairs(
     revision: str|None=None, # another commit of the Hub than the declared one
 ) -> Sequence[Pair]: # premise, what follows from it
     """Pixel-Linguist's allNLI: the pairs of SNLI and MNLI that entail. Its set holds all three classes, and
-    rows that lack a text; neither is here. Decontaminate before use."""
+    rows that lack a text; neither is here. Decontaminate before use.
+
+    Parameters
+    ----------
+    revision : str|None, default None
+        another commit of the Hub than the declared one
+
+    Returns
+    -------
+    Sequence[Pair]
+        premise, what follows from it
+    """
     return Clean(()).rows("allNLI", corpora.load_examples("gowitheflow/allnli-sup", revision=revision))
 
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #f13c9ae6
@@ -288,7 +328,23 @@ def scored_pairs(
     languages: Iterable[str]=LANGUAGES,
     n: int|None=None, # at most; None: all, and 200 of the microworld
 ) -> dict[str, Scored]: # language -> pairs
-    "What similarity is tested on."
+    """What similarity is tested on.
+
+    Parameters
+    ----------
+    source : str
+        one of SOURCES
+    split : str, default "test"
+        or "dev", "train"
+    languages : Iterable[str], default LANGUAGES
+    n : int|None, default None
+        at most; None: all, and 200 of the microworld
+
+    Returns
+    -------
+    dict[str, Scored]
+        language -> pairs
+    """
     one_of(*SOURCES)("source", source)
     if source != "microworld":
         pairs = {l: corpora.sts_pairs("STS-B", l, split) for l in languages}

@@ -28,7 +28,19 @@ def backbones(
     names: Sequence[str],
     layers: Sequence[int|None], # of each; None: all
 ) -> dict[str, tuple]: # as tables call it -> name, layers
-    "Whole bases by name, others as in 'bert-standin, 4 layers'."
+    """Whole bases by name, others as in 'bert-standin, 4 layers'.
+
+    Parameters
+    ----------
+    names : Sequence[str]
+    layers : Sequence[int|None]
+        of each; None: all
+
+    Returns
+    -------
+    dict[str, tuple]
+        as tables call it -> name, layers
+    """
     found = {name if n is None else f"{name}, {n} layers": (name, n) for name, n in zip(names, layers)}
     if len(found) < len(names): raise ValueError(f"{names}, {layers}: one is there twice, or has no layers")
     return found
@@ -36,7 +48,43 @@ def backbones(
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #337f06f1
 @dataclass
 class Beside:
-    "SimCSE and what stands beside it: trained, measured, compared seed by seed."
+    """SimCSE and what stands beside it: trained, measured, compared seed by seed.
+
+    Parameters
+    ----------
+    study : Any
+        experiments.Study
+    text_options : Mapping[str, Any]
+        of `start_text_encoder`
+    training_options : Mapping[str, Any]
+        of `Branch.grow`
+    sentences : Sequence[str]
+        from which a base that is none gets its tokens
+    tests : Mapping[str, Scored]
+        of `similarity_tests`
+    stage : Callable[[str, str, float|None], Stage]
+        base, condition, rate of the second task -> what trains
+    ours : str
+        the condition that the paper proposes: "VisualCSE"
+    look_every : int
+        steps between two evaluations on dev
+    revisions : Mapping[str, str], default dict()
+        name on the Hub -> commit
+    more : Callable[[Any], Mapping[str, Any]]|None, default None
+        an encoder -> what else is measured, as JSON has it
+    about : Any, default None
+        JSON, all that decides it
+    wanted : Callable[[str, str|None, int], bool]|None, default None
+        base, condition, seed -> whether; None: always
+    fewer : int|None, default None
+        seeds of what is neither SimCSE nor ours; None: as many
+    trained : dict[tuple[str, str], list[dict]], default dict()
+        base, condition -> each seed's
+    starts : dict[str, Branch], default dict()
+        bases as they are
+    backbones : Mapping[str, tuple], default dict()
+        of bases that are cut
+    """
     study: Any # experiments.Study
     text_options: Mapping[str, Any] # of `start_text_encoder`
     training_options: Mapping[str, Any] # of `Branch.grow`
@@ -77,7 +125,19 @@ def points(self: Beside,
     encoder: Any,
     names: Iterable[str], # of the tests
 ) -> dict[str, float]: # Spearman times 100, of all pairs of a test together
-    "How well cosines follow the scores."
+    """How well cosines follow the scores.
+
+    Parameters
+    ----------
+    encoder : Any
+    names : Iterable[str]
+        of the tests
+
+    Returns
+    -------
+    dict[str, float]
+        Spearman times 100, of all pairs of a test together
+    """
     scores = sts.points(encoder, {name: self.tests[name] for name in names})
     return {name: float(np.nan_to_num(score)) for name, score in scores.items()}
 
@@ -87,7 +147,20 @@ def measured(self: Beside,
     names: Sequence[str], # of the tests
     more: bool=True, # what else is asked for, too
 ) -> dict[str, Any]:
-    "Points of the tests, and on dev alignment, of pairs that score 4 or more of 5, and uniformity."
+    """Points of the tests, and on dev alignment, of pairs that score 4 or more of 5, and uniformity.
+
+    Parameters
+    ----------
+    encoder : Any
+    names : Sequence[str]
+        of the tests
+    more : bool, default True
+        what else is asked for, too
+
+    Returns
+    -------
+    dict[str, Any]
+    """
     first, second, gold = self.tests["dev"]
     near = [i for i, score in enumerate(gold) if score >= 4]
     a, b = (encoder.encode(list(side), show_progress=False) for side in (first, second))
@@ -105,7 +178,25 @@ def scores(self: Beside,
     seed: int, # of the training
     names: Sequence[str]|None=None, # of the tests; None: all
 ) -> dict[str, Any]: # what was measured
-    "What a training comes to: measured once, kept in the store."
+    """What a training comes to: measured once, kept in the store.
+
+    Parameters
+    ----------
+    base : str
+    condition : str|None
+        None: the base as it is
+    rate : float|None
+        of the second task
+    seed : int
+        of the training
+    names : Sequence[str]|None, default None
+        of the tests; None: all
+
+    Returns
+    -------
+    dict[str, Any]
+        what was measured
+    """
     names, study, start = list(names or self.tests), self.study, self.start(base)
     stage = self.stage(base, condition, rate) if condition else None
     looks = dict(dev=lambda encoder: self.points(encoder, ["dev"])["dev"],
@@ -131,7 +222,22 @@ def chosen_rate(self: Beside,
     rates: Sequence[float], # of the second task
     table: str, row: str, # of the run: what was chosen from
 ) -> float: # one of them
-    "The rate that is best on dev."
+    """The rate that is best on dev.
+
+    Parameters
+    ----------
+    base : str
+    rates : Sequence[float]
+        of the second task
+    table : str
+    row : str
+        of the run: what was chosen from
+
+    Returns
+    -------
+    float
+        one of them
+    """
     if len(rates) == 1: return rates[0]
     seed = derive_seed(self.study.seed, "selection")
     dev = {rate: self.scores(base, self.ours, rate, seed, ["dev"])["dev"] for rate in rates}
@@ -143,7 +249,20 @@ def train(self: Beside,
     rows: Mapping[str, Sequence[str]], # base -> conditions
     rates: Mapping[str, float], # base -> rate of the second task
 ) -> int: # trainings
-    "All of them, with each seed; those of `fewer` with the first of them."
+    """All of them, with each seed; those of `fewer` with the first of them.
+
+    Parameters
+    ----------
+    rows : Mapping[str, Sequence[str]]
+        base -> conditions
+    rates : Mapping[str, float]
+        base -> rate of the second task
+
+    Returns
+    -------
+    int
+        trainings
+    """
     def seeds(condition): return self.study.seeds[:None if condition in ("SimCSE", self.ours) else self.fewer]
     self.trained |= {(base, condition): [self.scores(base, condition, rates[base], seed)
                                          for seed in seeds(condition)]
@@ -156,7 +275,20 @@ def by_seed(self: Beside,
     base: str, condition: str,
     test: str|Sequence[str]="Avg.", # or several, whose mean it is; "Avg.": of the seven
 ) -> np.ndarray: # [seeds], of which it was measured
-    "One number a seed."
+    """One number a seed.
+
+    Parameters
+    ----------
+    base : str
+    condition : str
+    test : str|Sequence[str], default "Avg."
+        or several, whose mean it is; "Avg.": of the seven
+
+    Returns
+    -------
+    np.ndarray
+        [seeds], of which it was measured
+    """
     names = self.names if test == "Avg." else [test] if isinstance(test, str) else test
     return np.array([np.mean([scores[name] for name in names]) for scores in self.trained[base, condition]
                      if scores.keys() >= set(names)])
@@ -168,7 +300,22 @@ def lead(self: Beside,
     test: str|Sequence[str]="Avg.", # as in `by_seed`
     called: str|None=None, # in the words of a rule; None: by its name
 ) -> results.Estimate:
-    "How far one condition is above another, over the seeds that both have."
+    """How far one condition is above another, over the seeds that both have.
+
+    Parameters
+    ----------
+    base : str
+    condition : str
+    other : str, default "SimCSE"
+    test : str|Sequence[str], default "Avg."
+        as in `by_seed`
+    called : str|None, default None
+        in the words of a rule; None: by its name
+
+    Returns
+    -------
+    results.Estimate
+    """
     called = called or (test if isinstance(test, str) else ", ".join(test))
     what = f"{base}: {condition} less {other}" + ("" if test == "Avg." else f", {called}")
     pairs = zip(self.by_seed(base, condition, test), self.by_seed(base, other, test))
@@ -176,7 +323,17 @@ def lead(self: Beside,
 
 @patch
 def p_value(self: Beside, base: str) -> float: # two-sided; 1 where it is not defined
-    "Of a paired t-test over seeds between ours and SimCSE."
+    """Of a paired t-test over seeds between ours and SimCSE.
+
+    Parameters
+    ----------
+    base : str
+
+    Returns
+    -------
+    float
+        two-sided; 1 where it is not defined
+    """
     if len(self.study.seeds) < 2: return 1.
     p = ttest_rel(self.by_seed(base, self.ours), self.by_seed(base, "SimCSE")).pvalue
     return float(p) if np.isfinite(p) else 1.
@@ -195,7 +352,15 @@ def write(self: Beside,
     table: str, # of the run
     rows: Mapping[str, Sequence[str]], # base -> conditions
 ) -> None:
-    "Add the tests and their mean: the bases as they are, and each condition over its seeds."
+    """Add the tests and their mean: the bases as they are, and each condition over its seeds.
+
+    Parameters
+    ----------
+    table : str
+        of the run
+    rows : Mapping[str, Sequence[str]]
+        base -> conditions
+    """
     for base, conditions in rows.items():
         as_it_is = self.scores(base, None, None, self.study.seed)
         for test in (*self.names, "Avg."):
@@ -209,7 +374,13 @@ def write(self: Beside,
 def draw_gains(self: Beside,
     rows: Mapping[str, Sequence[str]], # base -> conditions, SimCSE first
 ) -> None:
-    "How far each condition is above SimCSE, with its interval; saved as `gains`."
+    """How far each condition is above SimCSE, with its interval; saved as `gains`.
+
+    Parameters
+    ----------
+    rows : Mapping[str, Sequence[str]]
+        base -> conditions, SimCSE first
+    """
     import matplotlib.pyplot as plt
     gains = pd.DataFrame([dict(base=base, condition=condition, value=gain.value, low=gain.low, high=gain.high)
                           for base, conditions in rows.items() for condition in conditions[1:]
@@ -236,7 +407,22 @@ def write_printed(self: Beside,
 ) -> None:
     """Add what a paper prints, under its names; a condition that was not trained is left out.
 
-    ValueError on a row that the published table has of none of these bases."""
+    Parameters
+    ----------
+    table : str
+        of the run, and of data/paper
+    rows : Mapping[str, str]
+        row -> condition; {} in a row stands for what the paper calls a base
+    bases : Mapping[str, str]
+        base -> "BERT"
+    columns : Mapping[str, str|Sequence[str]]|None, default None
+        column -> as in `by_seed`; None: tests and mean
+
+    Raises
+    ------
+    ValueError
+        On a row that the published table has of none of these bases.
+    """
     published = {row for row, _ in results.published_points(table)}
     wrong = [row for row in rows if not published & {row.format(name) for name in bases.values()}]
     if wrong: raise ValueError(f"{table} prints no {wrong[0]!r}; it has {'; '.join(sorted(published)[:3])}")

@@ -44,7 +44,30 @@ def compare(
     factor: float=1.0, # ours is multiplied by it, e.g. 100 for correlations
     demonstration: bool=False, # let a demo in, marked
 ) -> pd.DataFrame: # _COLUMNS, and model and named where the numbers have them (see Substitutes)
-    "Every cell of a published table beside ours; `scale` is the profile, or 'not run'."
+    """Every cell of a published table beside ours; `scale` is the profile, or 'not run'.
+
+    Parameters
+    ----------
+    run : Run|Record|None
+        None: nothing was run
+    table : str
+        its name in the run
+    published_table : str|None, default None
+        its name in data/paper; None means the same
+    rows : Mapping[str, str]|None, default None
+        our row -> the paper's `row_key`, where they differ
+    columns : Mapping[str, str]|None, default None
+        our column -> the paper's
+    factor : float, default 1.0
+        ours is multiplied by it, e.g. 100 for correlations
+    demonstration : bool, default False
+        let a demo in, marked
+
+    Returns
+    -------
+    pd.DataFrame
+        _COLUMNS, and model and named where the numbers have them (see Substitutes)
+    """
     theirs = published(published_table or table)
     theirs["row"] = [row_key(*pair) for pair in zip(theirs["row_group"], theirs["row"])]
     _check_names(published_table or table, theirs, row=rows, column=columns)
@@ -71,7 +94,18 @@ _NAMED = re.compile(rf"(?:{'|'.join(MODELS)})(?!\w)")
 def names_model(
     label: str, # a row or a column of a paper, its parts parted by " | "
 ) -> str|None: # one of MODELS
-    "The model with which a part of a label begins: 'BERT(first-last avg)' is BERT, SBERT is none."
+    """The model with which a part of a label begins: 'BERT(first-last avg)' is BERT, SBERT is none.
+
+    Parameters
+    ----------
+    label : str
+        a row or a column of a paper, its parts parted by " | "
+
+    Returns
+    -------
+    str|None
+        one of MODELS
+    """
     found = (_NAMED.match(part) for part in label.split(" | "))
     return next((match[0] for match in found if match), None)
 
@@ -79,7 +113,20 @@ def our_labels(
     beside: pd.DataFrame, # of `compare`
     axis: str, # "row" or "column"
 ) -> dict[str, str]: # label of the paper -> ours, where the two differ
-    "The labels with the model that ours were measured with: 'BERT (text-small-mlm, 3 M)'."
+    """The labels with the model that ours were measured with: 'BERT (text-small-mlm, 3 M)'.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    axis : str
+        "row" or "column"
+
+    Returns
+    -------
+    dict[str, str]
+        label of the paper -> ours, where the two differ
+    """
     if "model" not in beside: return {}
     cells = beside[(beside["scale"] != "not run") & (beside["model"] != "")]
     cells = cells[cells["named"].eq("column") == (axis == "column")]
@@ -95,7 +142,18 @@ def our_labels(
 def decimals(
     beside: pd.DataFrame, # of `compare`
 ) -> dict[str, int]: # column -> 0 to 4
-    "The most decimals that a paper prints in a column; where it prints no number, in the table; else 2."
+    """The most decimals that a paper prints in a column; where it prints no number, in the table; else 2.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+
+    Returns
+    -------
+    dict[str, int]
+        column -> 0 to 4
+    """
     places: dict[str, int] = {}
     for x in beside[beside["paper"].notna()].to_dict("records"):
         places[x["column"]] = max(places.get(x["column"], 0), len(x["printed"].partition(".")[2]))
@@ -110,7 +168,22 @@ def side_by_side(
 ) -> pd.DataFrame: # text cells "paper / ours", laid out as in the paper
     """The table in the paper's own layout, both numbers in each cell; '-': the paper left it blank.
 
-    Of a demo ours alone: what it shows is the form of the table."""
+    Of a demo ours alone: what it shows is the form of the table.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    digits : int|Mapping[str, int], default 2
+        of ours, for all columns or for each; the paper's are as printed
+    intervals : bool, default False
+        add [low, high]
+
+    Returns
+    -------
+    pd.DataFrame
+        text cells "paper / ours", laid out as in the paper
+    """
     def ours(x):
         if x["scale"] == "not run": return "not run"
         n = digits if isinstance(digits, int) else digits[x["column"]]
@@ -129,7 +202,20 @@ def both_labels(
     beside: pd.DataFrame, # of `compare`
     axis: str, # "row" or "column"
 ) -> dict[str, tuple[str, ...]]: # label -> itself, or itself and ours
-    "What a row or a column is called, by the paper and by us; groups that have no name are left out."
+    """What a row or a column is called, by the paper and by us; groups that have no name are left out.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    axis : str
+        "row" or "column"
+
+    Returns
+    -------
+    dict[str, tuple[str, ...]]
+        label -> itself, or itself and ours
+    """
     ours, labels = our_labels(beside, axis), list(dict.fromkeys(beside[axis]))
     short = {label: _UNNAMED.sub("", label) for label in labels}
     if len(set(short.values())) < len(labels): short = dict(zip(labels, labels))
@@ -148,7 +234,19 @@ def to_markdown(
     beside: pd.DataFrame, # of `compare`
     **options, # of `side_by_side`
 ) -> str:
-    "`side_by_side` as a Markdown table; its corner says whose number is which, and the scale."
+    """`side_by_side` as a Markdown table; its corner says whose number is which, and the scale.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    **options
+        of `side_by_side`
+
+    Returns
+    -------
+    str
+    """
     wide = side_by_side(beside, **options)
     rows, columns = (both_labels(beside, axis) for axis in ("row", "column"))
     def line(cells): return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
@@ -161,7 +259,19 @@ def to_html(
     beside: pd.DataFrame, # of `compare`
     **options, # of `side_by_side`
 ) -> str:
-    "`side_by_side` as an HTML table: the paper's name and number above, ours below."
+    """`side_by_side` as an HTML table: the paper's name and number above, ours below.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of `compare`
+    **options
+        of `side_by_side`
+
+    Returns
+    -------
+    str
+    """
     wide = side_by_side(beside, **options)
     rows, columns = (both_labels(beside, axis) for axis in ("row", "column"))
     def stacked(texts):
@@ -180,7 +290,19 @@ def to_html(
 def describe_model(
     model: str, # a shipped checkpoint, a Hub id, or a name that the run gives to a model of its own
 ) -> str: # "text-small-mlm, 3 M"
-    "A model and its parameters in millions, by its card; a plain word without a card was trained by the run."
+    """A model and its parameters in millions, by its card; a plain word without a card was trained by the
+    run.
+
+    Parameters
+    ----------
+    model : str
+        a shipped checkpoint, a Hub id, or a name that the run gives to a model of its own
+
+    Returns
+    -------
+    str
+        "text-small-mlm, 3 M"
+    """
     if "/" in model: return model
     card = data_dir("checkpoints")/model/"README.md"
     is_checkpoint = "-" in model or "trained" in model
@@ -192,7 +314,17 @@ def describe_model(
 def describe_substitutes(
     record: Record,
 ) -> dict[str, str]: # model of the papers, or "" for rows that name none -> `describe_model`
-    "The substitutes that a run declares."
+    """The substitutes that a run declares.
+
+    Parameters
+    ----------
+    record : Record
+
+    Returns
+    -------
+    dict[str, str]
+        model of the papers, or "" for rows that name none -> `describe_model`
+    """
     declared = dict(record.details.get("substitutes_for", {}))
     if len(declared) == 1: declared.setdefault("", *declared.values())
     if "PIXEL" in declared: declared.setdefault("Pixel-Linguist", declared["PIXEL"])
@@ -201,7 +333,19 @@ def describe_substitutes(
 def with_models(
     record: Record, # of one experiment
 ) -> pd.DataFrame: # its numbers, with columns model and named: "row", "column" or ""
-    "The numbers of a run, each with the model that it was measured with, and the axis that names that model."
+    """The numbers of a run, each with the model that it was measured with, and the axis that names that
+    model.
+
+    Parameters
+    ----------
+    record : Record
+        of one experiment
+
+    Returns
+    -------
+    pd.DataFrame
+        its numbers, with columns model and named: "row", "column" or ""
+    """
     models = describe_substitutes(record)
     def find_model(x):
         for axis in ("row", "column"):
@@ -245,7 +389,20 @@ def difference(
     second: Run|Record,
     tolerance: float=1e-4, # relative: what counts as the same number
 ) -> pd.DataFrame: # where, first, second (None: missing), moved (relative; None: no number, or missing)
-    "The numbers, bounds, seeds, verdicts and rules in which two runs differ; empty if they agree."
+    """The numbers, bounds, seeds, verdicts and rules in which two runs differ; empty if they agree.
+
+    Parameters
+    ----------
+    first : Run|Record
+    second : Run|Record
+    tolerance : float, default 1e-4
+        relative: what counts as the same number
+
+    Returns
+    -------
+    pd.DataFrame
+        where, first, second (None: missing), moved (relative; None: no number, or missing)
+    """
     at_least(0)("tolerance", tolerance)
     rows = [*_changed_claims(first.claims, second.claims),
             *_changed_numbers(first.numbers, second.numbers, tolerance)]

@@ -19,7 +19,18 @@ from ..core import figures_dir, file_sha256, fingerprint, project_root
 def lock_owner(
     path: Path, # of the lock file
 ) -> tuple[int, str]|None: # process id and purpose; None: no living process
-    "The process that holds a lock."
+    """The process that holds a lock.
+
+    Parameters
+    ----------
+    path : Path
+        of the lock file
+
+    Returns
+    -------
+    tuple[int, str]|None
+        process id and purpose; None: no living process
+    """
     try:
         process, _, purpose = path.read_text(encoding="utf-8").partition(" ")
         with contextlib.suppress(PermissionError): os.kill(int(process), 0) # signal 0 only checks
@@ -30,7 +41,20 @@ def lock(
     path: Path, # of the lock file; its folder exists
     purpose: str="", # processes with the same purpose share the lock
 ) -> int|None: # the process that holds it for another purpose; None: the lock was taken
-    "Take a lock for this process, until it ends or calls `unlock`."
+    """Take a lock for this process, until it ends or calls `unlock`.
+
+    Parameters
+    ----------
+    path : Path
+        of the lock file; its folder exists
+    purpose : str, default ""
+        processes with the same purpose share the lock
+
+    Returns
+    -------
+    int|None
+        the process that holds it for another purpose; None: the lock was taken
+    """
     while True:
         with contextlib.suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
             file.write(f"{os.getpid()} {purpose}")
@@ -50,7 +74,18 @@ RECORDS = ("claims.csv", "claims.json", "numbers.csv", "quotes.csv") # beside ru
 def evidence_digests(
     folder: Path, # of a run
 ) -> dict[str, str]: # file -> sha256
-    "Digests of the files of a run, without its record and the executed copies."
+    """Digests of the files of a run, without its record and the executed copies.
+
+    Parameters
+    ----------
+    folder : Path
+        of a run
+
+    Returns
+    -------
+    dict[str, str]
+        file -> sha256
+    """
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {str(path.relative_to(folder)): file_sha256(path) for path in files
             if path.suffix != ".ipynb" and path.name != "run.json"}
@@ -58,7 +93,18 @@ def evidence_digests(
 def figure_files(
     folder: Path, # of a run
 ) -> dict[str, tuple[int, int]]: # file -> inode and time, which change when it is written again
-    "The pictures in a folder, and the tables of their data."
+    """The pictures in a folder, and the tables of their data.
+
+    Parameters
+    ----------
+    folder : Path
+        of a run
+
+    Returns
+    -------
+    dict[str, tuple[int, int]]
+        file -> inode and time, which change when it is written again
+    """
     files = (path for path in sorted(folder.glob("[!.]*")) if path.suffix in (".csv", ".pdf", ".png", ".svg"))
     stats = {path.name: path.stat() for path in files if path.name not in RECORDS}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
@@ -75,7 +121,20 @@ def figures_since(
     folder: Path, # of a run
     before: Mapping[str, tuple[int, int]], # what `figure_files` returned when the run began
 ) -> tuple[dict[str, str], list[str]]: # sha256 of each new png and csv; the files of figures that are left over
-    "The figures that a run drew, and the files of figures that only an earlier run drew."
+    """The figures that a run drew, and the files of figures that only an earlier run drew.
+
+    Parameters
+    ----------
+    folder : Path
+        of a run
+    before : Mapping[str, tuple[int, int]]
+        what `figure_files` returned when the run began
+
+    Returns
+    -------
+    tuple[dict[str, str], list[str]]
+        sha256 of each new png and csv; the files of figures that are left over
+    """
     now = figure_files(folder)
     new = [name for name in now if now[name] != before.get(name)]
     earlier = _recorded_figures(folder)
@@ -108,10 +167,26 @@ def run_folder(
     settings: Mapping[str, Any], # JSON values
     seed: int=0,
 ) -> Path: # created
-    """Choose, create and lock the folder of a run: figures/NN_name/<profile>, or <profile>-KEY beside it where a
-    run with other settings is recorded or at work.
+    """Choose, create and lock the folder of a run: figures/NN_name/<profile>, or <profile>-KEY beside it
+    where a run with other settings is recorded or at work.
 
-    With `SENTNB_REPLACE=1` (`sentnb run --replace`) a recorded run is replaced. Either is printed."""
+    With `SENTNB_REPLACE=1` (`sentnb run --replace`) a recorded run is replaced. Either is printed.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str
+        one of core.PROFILES
+    settings : Mapping[str, Any]
+        JSON values
+    seed : int, default 0
+
+    Returns
+    -------
+    Path
+        created
+    """
     known = json.loads(json.dumps(dict(settings, seed=seed)))
     relevant = {name: value for name, value in known.items() if name not in MACHINE_SETTINGS}
     folder, key = figures_dir(notebook, profile), fingerprint([notebook, relevant])[:8]
@@ -139,7 +214,13 @@ PACKAGES = ("sentnb", "torch", "transformers", "accelerate", "safetensors", "dat
             "pandas", "scikit-learn", "matplotlib", "pangocairocffi", "cairocffi", "Babel")
 
 def code_state() -> dict[str, Any]: # commit, dirty, reason
-    "The commit of the checkout and whether its files differ from it, or None with the reason."
+    """The commit of the checkout and whether its files differ from it, or None with the reason.
+
+    Returns
+    -------
+    dict[str, Any]
+        commit, dirty, reason
+    """
     try: root = project_root()
     except FileNotFoundError: return dict(commit=None, dirty=None, reason="an installed package: no checkout")
     def git(*words):
@@ -157,7 +238,18 @@ def code_state() -> dict[str, Any]: # commit, dirty, reason
 def code_sha256(
     path: str|Path, # a notebook, or its executed copy
 ) -> str|None: # None: there is no such notebook
-    "Hash the code cells of a notebook; parameters that a run injected are left out."
+    """Hash the code cells of a notebook; parameters that a run injected are left out.
+
+    Parameters
+    ----------
+    path : str|Path
+        a notebook, or its executed copy
+
+    Returns
+    -------
+    str|None
+        None: there is no such notebook
+    """
     path = Path(path)
     if not path.is_file(): return None
     digest = hashlib.sha256()
@@ -169,21 +261,48 @@ def code_sha256(
     return digest.hexdigest()
 
 def notebook_path(name: str) -> Path|None: # None: no checkout
-    "Where the notebook of an experiment is."
+    """Where the notebook of an experiment is.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Path|None
+        None: no checkout
+    """
     try: return project_root()/"nbs"/f"{name}.ipynb"
     except FileNotFoundError: return None
 
 def is_code_changed(
     details: Mapping[str, Any], # of run.json
 ) -> bool|None: # None: there is no notebook to compare with
-    "Whether the code of a notebook differs from the code that made a run, or its run.json has no hash."
+    """Whether the code of a notebook differs from the code that made a run, or its run.json has no hash.
+
+    Parameters
+    ----------
+    details : Mapping[str, Any]
+        of run.json
+
+    Returns
+    -------
+    bool|None
+        None: there is no notebook to compare with
+    """
     path = notebook_path(details["notebook"])
     current = path and code_sha256(path)
     return None if current is None else details.get("code_sha256") != current
 
 # %% ../../nbs/api/1_results/06_folder.ipynb #c2209dcc
 def versions() -> dict[str, str|None]: # None: not installed
-    "Versions of Python and of the packages that decide numbers, read without importing them."
+    """Versions of Python and of the packages that decide numbers, read without importing them.
+
+    Returns
+    -------
+    dict[str, str|None]
+        None: not installed
+    """
     numbers: dict[str, str|None] = dict(python=platform.python_version())
     for name in PACKAGES:
         try: numbers[name] = metadata.version(name)
@@ -201,7 +320,13 @@ def _gpu() -> Any: # torch.cuda where torch is loaded and sees a device, else No
     return torch.cuda if torch is not None and torch.cuda.is_available() else None
 
 def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator, processes
-    "The machine of a run: the accelerator of one process, and the number of processes that train together."
+    """The machine of a run: the accelerator of one process, and the number of processes that train together.
+
+    Returns
+    -------
+    dict[str, Any]
+        cpu, cores, memory_gib, accelerator, processes
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpu = _gpu()
     accelerator = None if gpu is None else f"{gpu.device_count()} x {gpu.get_device_name(0)}"
@@ -210,7 +335,13 @@ def hardware() -> dict[str, Any]: # cpu, cores, memory_gib, accelerator, process
                 processes=int(os.environ.get("WORLD_SIZE", 1)))
 
 def peak_memory() -> dict[str, float]: # MiB
-    "The largest resident memory of this process so far; and of the GPU, where torch has used one."
+    """The largest resident memory of this process so far; and of the GPU, where torch has used one.
+
+    Returns
+    -------
+    dict[str, float]
+        MiB
+    """
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = dict(process_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/unit, 1))
     if (gpu := _gpu()) is not None: peak["gpu_mib"] = round(gpu.max_memory_allocated()/2**20, 1)

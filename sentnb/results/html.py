@@ -20,7 +20,18 @@ _CELL = ["row", "column", "paper", "ours", "our model", "interval", "difference"
 def every_cell(
     beside: pd.DataFrame, # of results.compare
 ) -> pd.DataFrame: # text: row, column, paper, ours, our model, interval, difference, seeds, scale
-    "The cells that were run, one a line, as text; `our model` is there where the numbers have it."
+    """The cells that were run, one a line, as text; `our model` is there where the numbers have it.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of results.compare
+
+    Returns
+    -------
+    pd.DataFrame
+        text: row, column, paper, ours, our model, interval, difference, seeds, scale
+    """
     digits = decimals(beside)
     run = beside[beside["scale"] != "not run"]
     def cell(x):
@@ -36,7 +47,17 @@ def every_cell(
 def frame_markdown(
     frame: pd.DataFrame, # of text
 ) -> str:
-    "A Markdown table."
+    """A Markdown table.
+
+    Parameters
+    ----------
+    frame : pd.DataFrame
+        of text
+
+    Returns
+    -------
+    str
+    """
     def cell(text): return re.sub(r"\s+", " ", str(text)).replace("|", "\\|")
     def line(texts): return "| " + " | ".join(map(cell, texts)) + " |"
     head = [line(frame.columns), "|" + "---|"*len(frame.columns)]
@@ -46,7 +67,19 @@ def frame_html(
     frame: pd.DataFrame, # of text
     raw: Collection[str]=(), # columns that hold HTML already
 ) -> str:
-    "An HTML table, escaped, in a box of its own: what is wider than the page scrolls there."
+    """An HTML table, escaped, in a box of its own: what is wider than the page scrolls there.
+
+    Parameters
+    ----------
+    frame : pd.DataFrame
+        of text
+    raw : Collection[str], default ()
+        columns that hold HTML already
+
+    Returns
+    -------
+    str
+    """
     def row(tag, texts): return "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in texts) + "</tr>\n"
     def cell(name, text): return text if name in raw else html.escape(str(text))
     head = row("th", map(html.escape, map(str, frame.columns)))
@@ -56,7 +89,17 @@ def frame_html(
 def boxed(
     body: str, # HTML that may be wide
 ) -> str:
-    "A box in which wide things scroll, so that the page does not."
+    """A box in which wide things scroll, so that the page does not.
+
+    Parameters
+    ----------
+    body : str
+        HTML that may be wide
+
+    Returns
+    -------
+    str
+    """
     return f'<div class="wide">{body}</div>\n'
 
 # %% ../../nbs/api/1_results/11_html.ipynb #f0a1e021
@@ -64,7 +107,20 @@ def interval_svg(
     part: Part|Verdict, # of a verdict
     width: int=150, # pixels
 ) -> str: # SVG; empty if nothing was measured
-    "Draw the intervals of a part against its margin."
+    """Draw the intervals of a part against its margin.
+
+    Parameters
+    ----------
+    part : Part|Verdict
+        of a verdict
+    width : int, default 150
+        pixels
+
+    Returns
+    -------
+    str
+        SVG; empty if nothing was measured
+    """
     measured = measured_parts(part)
     if not measured: return ""
     margin, direction = measured[0].margin, measured[0].direction
@@ -88,7 +144,17 @@ def interval_svg(
 def describe_interval(
     part: Part|Verdict,
 ) -> str: # "[-18.05, -12.38], claimed < 0"
-    "The intervals of a part and what is claimed of them, in short."
+    """The intervals of a part and what is claimed of them, in short.
+
+    Parameters
+    ----------
+    part : Part|Verdict
+
+    Returns
+    -------
+    str
+        "[-18.05, -12.38], claimed < 0"
+    """
     measured = measured_parts(part)
     if not measured: return part.evidence or "nothing measured"
     count = len(measured)
@@ -154,33 +220,90 @@ def page(
     title: str, # text
     body: str, # HTML
 ) -> str:
-    "A whole HTML page that needs no other file."
+    """A whole HTML page that needs no other file.
+
+    Parameters
+    ----------
+    title : str
+        text
+    body : str
+        HTML
+
+    Returns
+    -------
+    str
+    """
     return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
 
 def anchor(
     *names: str, # "pixel", "Table 5"
 ) -> str: # "pixel-table-5"
-    "The name by which a place of the page is linked."
+    """The name by which a place of the page is linked.
+
+    Parameters
+    ----------
+    *names : str
+        "pixel", "Table 5"
+
+    Returns
+    -------
+    str
+        "pixel-table-5"
+    """
     return re.sub(r"[^a-z0-9_]+", "-", " ".join(names).lower()).strip("-")
 
 def places(
     names: Iterable[str], # of `anchor`
 ) -> str: # HTML
-    "Places that a link leads to, without anything to see."
+    """Places that a link leads to, without anything to see.
+
+    Parameters
+    ----------
+    names : Iterable[str]
+        of `anchor`
+
+    Returns
+    -------
+    str
+        HTML
+    """
     return "".join(f'<a id="{name}"></a>' for name in names)
 
 def linked(
     text: str,
     target: str, # "#pixel-table-5", or a path relative to the page
 ) -> str: # HTML
-    "A link."
+    """A link.
+
+    Parameters
+    ----------
+    text : str
+    target : str
+        "#pixel-table-5", or a path relative to the page
+
+    Returns
+    -------
+    str
+        HTML
+    """
     return f'<a href="{html.escape(target, quote=True)}">{html.escape(text)}</a>'
 
 # %% ../../nbs/api/1_results/11_html.ipynb #df14247f
 def mark(
     text: str, # a verdict or a state in words
 ) -> str: # HTML
-    "A verdict or a state, coloured; the colour says nothing that the text does not."
+    """A verdict or a state, coloured; the colour says nothing that the text does not.
+
+    Parameters
+    ----------
+    text : str
+        a verdict or a state in words
+
+    Returns
+    -------
+    str
+        HTML
+    """
     kinds = dict(holds="holds", fails="fails", inconclusive="inconclusive", run="run") | {"in": "library"}
     return f'<span class="mark {kinds.get(text.split()[0], "none")}">{html.escape(text)}</span>'
 
@@ -192,7 +315,28 @@ def claim_line(
     measured: str, # the interval in words
     links: Iterable[str], # HTML
 ) -> str: # HTML: an element of a list
-    "One claim in one line: what it says, what came out, the interval that decides, where to read on."
+    """One claim in one line: what it says, what came out, the interval that decides, where to read on.
+
+    Parameters
+    ----------
+    claim : str
+        "pixel-9"; its card has `anchor("claim", claim)`
+    verdict : str
+        one of results.VERDICTS; its first word is shown
+    words : str
+        of the paper
+    drawing : str
+        SVG, or ""
+    measured : str
+        the interval in words
+    links : Iterable[str]
+        HTML
+
+    Returns
+    -------
+    str
+        HTML: an element of a list
+    """
     short = mark(verdict.partition(" at ")[0])
     return (f"<li>{linked(claim, '#' + anchor('claim', claim))}<span>{short}</span>"
             f'<span class="words">{html.escape(words)}</span>'
@@ -203,7 +347,19 @@ def picture_html(
     path: str|Path, # a png
     caption: str, # text
 ) -> str:
-    "A figure with its caption, the picture inside the page."
+    """A figure with its caption, the picture inside the page.
+
+    Parameters
+    ----------
+    path : str|Path
+        a png
+    caption : str
+        text
+
+    Returns
+    -------
+    str
+    """
     data = Path(path).read_bytes()
     if not data.startswith(b"\x89PNG"): raise ValueError(f"{path} is no png")
     return (f'<figure><img alt="{html.escape(caption, quote=True)}" '
@@ -214,5 +370,17 @@ def folded(
     summary: str, # text
     body: str, # HTML
 ) -> str:
-    "What opens at a click."
+    """What opens at a click.
+
+    Parameters
+    ----------
+    summary : str
+        text
+    body : str
+        HTML
+
+    Returns
+    -------
+    str
+    """
     return f"<details><summary>{html.escape(summary)}</summary>\n{body}</details>\n"

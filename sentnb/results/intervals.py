@@ -22,7 +22,19 @@ def interval(
     values: Sequence[float], # one per seed
     level: float=0.95,
 ) -> Interval: # (low, high); (None, None) for a single value
-    "Student's t interval of the mean."
+    """Student's t interval of the mean.
+
+    Parameters
+    ----------
+    values : Sequence[float]
+        one per seed
+    level : float, default 0.95
+
+    Returns
+    -------
+    Interval
+        (low, high); (None, None) for a single value
+    """
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or not len(x) or not np.isfinite(x).all():
         raise ValueError(f"interval takes finite numbers, one per seed; got {values!r}")
@@ -36,7 +48,21 @@ def paired_difference(
     values_b: Sequence[float], # of the same seeds, in the same order
     level: float=0.95,
 ) -> Interval: # of mean(a - b)
-    "Student's t interval of the mean difference over paired seeds."
+    """Student's t interval of the mean difference over paired seeds.
+
+    Parameters
+    ----------
+    values_a : Sequence[float]
+        one per seed
+    values_b : Sequence[float]
+        of the same seeds, in the same order
+    level : float, default 0.95
+
+    Returns
+    -------
+    Interval
+        of mean(a - b)
+    """
     a, b = np.asarray(values_a, dtype=np.float64), np.asarray(values_b, dtype=np.float64)
     if a.shape != b.shape:
         raise ValueError(f"paired values come from the same seeds: got {len(a)} and {len(b)} of them")
@@ -47,7 +73,19 @@ def percentiles(
     samples: Sequence[float], # of a statistic, one per redraw
     level: float=0.95,
 ) -> tuple[float, float]: # low, high
-    "The bounds between which the middle share of the samples lies."
+    """The bounds between which the middle share of the samples lies.
+
+    Parameters
+    ----------
+    samples : Sequence[float]
+        of a statistic, one per redraw
+    level : float, default 0.95
+
+    Returns
+    -------
+    tuple[float, float]
+        low, high
+    """
     _check_level(level)
     low, high = np.quantile(samples, [(1 - level)/2, (1 + level)/2])
     return float(low), float(high)
@@ -62,7 +100,22 @@ def redraws(
     seed: int=0,
     stream: str="bootstrap",
 ) -> np.ndarray: # int [n, size]
-    "Which items each redraw takes."
+    """Which items each redraw takes.
+
+    Parameters
+    ----------
+    size : int
+        items
+    n : int
+        redraws
+    seed : int, default 0
+    stream : str, default "bootstrap"
+
+    Returns
+    -------
+    np.ndarray
+        int [n, size]
+    """
     _check_redraws(size, n)
     return np.random.default_rng(derive_seed(seed, stream)).integers(size, size=(n, size))
 
@@ -72,7 +125,22 @@ def redraw_counts(
     seed: int=0,
     stream: str="bootstrap",
 ) -> np.ndarray: # float64 [1 + n, size]; the first row is the sample itself, all ones
-    "How often each redraw takes an item, for statistics that take weights."
+    """How often each redraw takes an item, for statistics that take weights.
+
+    Parameters
+    ----------
+    size : int
+        items
+    n : int
+        redraws
+    seed : int, default 0
+    stream : str, default "bootstrap"
+
+    Returns
+    -------
+    np.ndarray
+        float64 [1 + n, size]; the first row is the sample itself, all ones
+    """
     rng = np.random.default_rng(derive_seed(seed, stream))
     return np.concatenate([np.ones((1, size)), rng.multinomial(size, np.full(size, 1/size), size=n)])
 
@@ -98,7 +166,30 @@ def bootstrap(
     undefined: str="refuse", # redraws without a value: "refuse" them, or "leave out"
     mixed: bool=False, # let lengths differ: arrays of one length are drawn together, as translations must be
 ) -> tuple[float, float]: # percentiles of the statistic
-    "Percentile bootstrap over the first axis; paired, since every array is drawn at the same indices."
+    """Percentile bootstrap over the first axis; paired, since every array is drawn at the same indices.
+
+    Parameters
+    ----------
+    statistic : Callable[..., float]
+        of the resampled arrays
+    *arrays : Sequence
+        each [n, ...]; the same items are drawn from all
+    n : int, default 1000
+        redraws
+    level : float, default 0.95
+    seed : int, default 0
+    stream : str, default "bootstrap"
+        names the random numbers
+    undefined : str, default "refuse"
+        redraws without a value: "refuse" them, or "leave out"
+    mixed : bool, default False
+        let lengths differ: arrays of one length are drawn together, as translations must be
+
+    Returns
+    -------
+    tuple[float, float]
+        percentiles of the statistic
+    """
     arrays, sizes = [np.asarray(array) for array in arrays], [len(array) for array in arrays]
     if not sizes or not all(sizes) or len(set(sizes)) > 1 and not mixed:
         raise ValueError(f"bootstrap takes arrays of one length, with something in them; got {sizes}")
@@ -118,7 +209,21 @@ def wilson(
     n: int, # items
     level: float=0.95,
 ) -> tuple[float, float]: # low, high; fractions
-    "Wilson's score interval of a share, such as an accuracy."
+    """Wilson's score interval of a share, such as an accuracy.
+
+    Parameters
+    ----------
+    right : int
+        items that are right
+    n : int
+        items
+    level : float, default 0.95
+
+    Returns
+    -------
+    tuple[float, float]
+        low, high; fractions
+    """
     if not 0 <= right <= n or n < 1 or not 0 < level < 1:
         raise ValueError(f"{right} of {n} at level {level}: "
                          "expected 0 <= right <= n, n at least 1, a level between 0 and 1")

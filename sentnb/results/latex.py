@@ -23,13 +23,34 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 def latex_escape(
     text: str, # one line
 ) -> str: # what LaTeX sets as `text`
-    "Text for LaTeX: its special characters escaped, the papers' few symbols written as commands."
+    """Text for LaTeX: its special characters escaped, the papers' few symbols written as commands.
+
+    Parameters
+    ----------
+    text : str
+        one line
+
+    Returns
+    -------
+    str
+        what LaTeX sets as `text`
+    """
     return re.sub(r"\s+", " ", "".join(_LATEX.get(c, c) for c in str(text)))
 
 def printed_latex(
     text: str, # a cell as a paper prints it
 ) -> str:
-    "A printed cell: a number in mathematics, so that its minus is one; other text escaped."
+    """A printed cell: a number in mathematics, so that its minus is one; other text escaped.
+
+    Parameters
+    ----------
+    text : str
+        a cell as a paper prints it
+
+    Returns
+    -------
+    str
+    """
     return f"${text}$" if re.fullmatch(r"[-+]?\d[\d,]*(?:\.\d+)?", text) else latex_escape(text)
 
 def _stacked(
@@ -150,7 +171,24 @@ def to_latex(
     caption: str, # text
     short: str="", # of the tables that go on with it; "" means the caption
 ) -> str: # needs \usepackage{booktabs}
-    "A published table and ours below each of its rows, as LaTeX tables that fit on a page."
+    r"""A published table and ours below each of its rows, as LaTeX tables that fit on a page.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame|Sequence[pd.DataFrame]
+        of results.compare, one a scale, all of one published table
+    name : str
+        "pixel_table5": the label
+    caption : str
+        text
+    short : str, default ""
+        of the tables that go on with it; "" means the caption
+
+    Returns
+    -------
+    str
+        needs \usepackage{booktabs}
+    """
     blocks = [beside] if isinstance(beside, pd.DataFrame) else list(beside)
     if not blocks:
         raise ValueError(f"{name}: no table to set; "

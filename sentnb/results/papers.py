@@ -25,7 +25,18 @@ def _read(name: str) -> pd.DataFrame:
 def tables(
     paper: str|None=None, # one of PAPERS; None means all
 ) -> list[str]: # e.g. ["cmlm_table1", ...]
-    "The names of the published tables."
+    """The names of the published tables.
+
+    Parameters
+    ----------
+    paper : str|None, default None
+        one of PAPERS; None means all
+
+    Returns
+    -------
+    list[str]
+        e.g. ["cmlm_table1", ...]
+    """
     _check_paper(paper)
     names = (path.stem for path in data_dir("paper").glob("*_table*.csv"))
     return sorted(name for name in names if paper in (None, name.split("_")[0]))
@@ -33,7 +44,23 @@ def tables(
 def published(
     table: str, # e.g. "pixel_table5"; `tables()` lists them
 ) -> pd.DataFrame: # row_group, row, column, value, std, note, printed
-    "One published table, a row per printed cell, in the order of the paper; ValueError on an unknown name."
+    """One published table, a row per printed cell, in the order of the paper.
+
+    Parameters
+    ----------
+    table : str
+        e.g. "pixel_table5"; `tables()` lists them
+
+    Returns
+    -------
+    pd.DataFrame
+        row_group, row, column, value, std, note, printed
+
+    Raises
+    ------
+    ValueError
+        On an unknown name.
+    """
     if table not in tables():
         raise ValueError(f"no published table {table!r}; there are {', '.join(tables())}")
     frame = _read(table)
@@ -47,13 +74,36 @@ def row_key(
     row_group: str, # may be empty
     row: str,
 ) -> str: # "A + S_n | de"
-    "The name of a published row in a run: its group and its label."
+    """The name of a published row in a run: its group and its label.
+
+    Parameters
+    ----------
+    row_group : str
+        may be empty
+    row : str
+
+    Returns
+    -------
+    str
+        "A + S_n | de"
+    """
     return f"{row_group} | {row}" if row_group else row
 
 def published_points(
     table: str, # e.g. "pixel_table5"
 ) -> dict[tuple[str, str], float]: # (row_key, column) -> value; what is blank or no number is left out
-    "The numbers of a published table, named as a run names its own."
+    """The numbers of a published table, named as a run names its own.
+
+    Parameters
+    ----------
+    table : str
+        e.g. "pixel_table5"
+
+    Returns
+    -------
+    dict[tuple[str, str], float]
+        (row_key, column) -> value; what is blank or no number is left out
+    """
     cells = published(table).to_dict("records")
     return {(row_key(x["row_group"], x["row"]), x["column"]): x["value"]
             for x in cells if not math.isnan(x["value"])}
@@ -63,7 +113,25 @@ def published_value(
     row: str, # as by `row_key`
     column: str,
 ) -> float:
-    "One number of a published table; ValueError if the paper prints none there."
+    """One number of a published table.
+
+    Parameters
+    ----------
+    table : str
+        e.g. "pixel_table5"
+    row : str
+        as by `row_key`
+    column : str
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If the paper prints none there.
+    """
     points = published_points(table)
     if (row, column) not in points:
         raise ValueError(f"{table} prints no number in row {row!r}, column {column!r}")
@@ -73,7 +141,18 @@ def published_value(
 def catalogue(
     paper: str|None=None, # one of PAPERS; None means all
 ) -> pd.DataFrame: # paper, id, what_it_shows, quantity, needs, needs_models, axes_or_layout
-    "Every table, figure, equation and result in the text of the papers, and what it takes to make it."
+    """Every table, figure, equation and result in the text of the papers, and what it takes to make it.
+
+    Parameters
+    ----------
+    paper : str|None, default None
+        one of PAPERS; None means all
+
+    Returns
+    -------
+    pd.DataFrame
+        paper, id, what_it_shows, quantity, needs, needs_models, axes_or_layout
+    """
     _check_paper(paper)
     frame = _read("catalogue")
     return frame if paper is None else frame[frame["paper"] == paper].reset_index(drop=True)
@@ -81,7 +160,18 @@ def catalogue(
 def hyperparameters(
     paper: str, # one of PAPERS
 ) -> pd.DataFrame: # setting, value (as printed), where
-    "The settings that a paper names."
+    """The settings that a paper names.
+
+    Parameters
+    ----------
+    paper : str
+        one of PAPERS
+
+    Returns
+    -------
+    pd.DataFrame
+        setting, value (as printed), where
+    """
     _check_paper(paper)
     frame = _read("hyperparameters")
     return frame[frame["paper"] == paper].drop(columns="paper").reset_index(drop=True)
@@ -89,7 +179,23 @@ def hyperparameters(
 # %% ../../nbs/api/1_results/01_papers.ipynb #6e68380e
 @dataclass(frozen=True)
 class Claim:
-    "One testable claim of a paper."
+    """One testable claim of a paper.
+
+    Parameters
+    ----------
+    paper : str
+        one of PAPERS
+    number : int
+        within its paper, from 1
+    text : str
+        what the paper says
+    where : str
+        table, figure or section
+    support : str
+        "S", "P", "X", "F" or "": what the paper's own numbers show
+    detail : str, default ""
+        the reason for `support`
+    """
     paper: str # one of PAPERS
     number: int # within its paper, from 1
     text: str # what the paper says
@@ -103,7 +209,18 @@ class Claim:
 def claims(
     paper: str|None=None, # one of PAPERS; None means all
 ) -> list[Claim]: # in the order of the file
-    "The claims of one paper or of all; ValueError names a line that cannot be read."
+    """The claims of one paper or of all; ValueError names a line that cannot be read.
+
+    Parameters
+    ----------
+    paper : str|None, default None
+        one of PAPERS; None means all
+
+    Returns
+    -------
+    list[Claim]
+        in the order of the file
+    """
     _check_paper(paper)
     parsed = []
     for line in (data_dir("paper")/"claims.md").read_text(encoding="utf-8").splitlines():
@@ -119,7 +236,22 @@ def claims(
 def claim(
     id: str, # e.g. "pixel-9"
 ) -> Claim:
-    "One claim; ValueError on an unknown id."
+    """One claim.
+
+    Parameters
+    ----------
+    id : str
+        e.g. "pixel-9"
+
+    Returns
+    -------
+    Claim
+
+    Raises
+    ------
+    ValueError
+        On an unknown id.
+    """
     by_id = {each.id: each for each in claims()}
     if id not in by_id:
         raise ValueError(f"no claim {id!r}: expected a paper and its number, such as 'pixel-9'")

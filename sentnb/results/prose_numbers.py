@@ -17,7 +17,17 @@ from .run import Record, load_run
 def small_run(
     name: str, # "03_alignment"; or "03_alignment/small-1a2b3c4d", a run with other settings
 ) -> Record:
-    "Load the committed run of an experiment at `small`."
+    """Load the committed run of an experiment at `small`.
+
+    Parameters
+    ----------
+    name : str
+        "03_alignment"; or "03_alignment/small-1a2b3c4d", a run with other settings
+
+    Returns
+    -------
+    Record
+    """
     notebook, _, folder = name.partition("/")
     return load_run(figures_dir(notebook, "small").with_name(folder or "small"))
 
@@ -28,7 +38,27 @@ def find_quote(
     record: Record|None, # the run that the text describes; None: every name includes its experiment
     load: Callable[[str], Record]=small_run, # loads the run of another experiment
 ) -> Quote: # the bounds are None where the quote has no interval
-    "Look up a quoted number; ValueError if no run saved it."
+    """Look up a quoted number.
+
+    Parameters
+    ----------
+    name : str
+        the text of the comment
+    record : Record|None
+        the run that the text describes; None: every name includes its experiment
+    load : Callable[[str], Record], default small_run
+        loads the run of another experiment
+
+    Returns
+    -------
+    Quote
+        the bounds are None where the quote has no interval
+
+    Raises
+    ------
+    ValueError
+        If no run saved it.
+    """
     experiment, _, short = name.strip().rpartition("/")
     if experiment:
         record = load(experiment)
@@ -77,7 +107,26 @@ def fill(
     record: Record|None, # the run that the text describes; None: every name includes its experiment
     load: Callable[[str], Record]=small_run, # loads the run of another experiment
 ) -> str:
-    "Write the numbers of the run into a text; ValueError on an unknown name."
+    """Write the numbers of the run into a text.
+
+    Parameters
+    ----------
+    text : str
+        Markdown
+    record : Record|None
+        the run that the text describes; None: every name includes its experiment
+    load : Callable[[str], Record], default small_run
+        loads the run of another experiment
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        On an unknown name.
+    """
     return _QUOTED.sub(partial(_updated, record=record, load=load), text)
 
 # %% ../../nbs/api/1_results/09_prose_numbers.ipynb #7e2784c2
@@ -112,7 +161,22 @@ def check(
     record: Record|None, # the run that the text describes; None: every name includes its experiment
     load: Callable[[str], Record]=small_run, # loads the run of another experiment
 ) -> list[str]: # one message per problem
-    "List the numbers that differ from the run, the unknown names, and the numbers without a name."
+    """List the numbers that differ from the run, the unknown names, and the numbers without a name.
+
+    Parameters
+    ----------
+    text : str
+        Markdown
+    record : Record|None
+        the run that the text describes; None: every name includes its experiment
+    load : Callable[[str], Record], default small_run
+        loads the run of another experiment
+
+    Returns
+    -------
+    list[str]
+        one message per problem
+    """
     problems = []
     for match in _QUOTED.finditer(text):
         try:
@@ -138,7 +202,20 @@ def check_file(
     path: str|Path, # nbs/03_alignment.ipynb, or a Markdown file
     record: Record|None=None, # for a notebook; None: its run at `small`
 ) -> list[str]: # one message per problem
-    "Run `check` on each Markdown cell of an experiment, or on a Markdown file."
+    """Run `check` on each Markdown cell of an experiment, or on a Markdown file.
+
+    Parameters
+    ----------
+    path : str|Path
+        nbs/03_alignment.ipynb, or a Markdown file
+    record : Record|None, default None
+        for a notebook; None: its run at `small`
+
+    Returns
+    -------
+    list[str]
+        one message per problem
+    """
     path = Path(path)
     record = record or _default_record(path)
     texts = [path.read_text(encoding="utf-8")]
@@ -150,7 +227,20 @@ def fill_file(
     path: str|Path, # nbs/03_alignment.ipynb, or a Markdown file
     record: Record|None=None, # for a notebook; None: its run at `small`
 ) -> bool: # whether the file changed
-    "Run `fill` on each Markdown cell of an experiment, or on a Markdown file, in place."
+    """Run `fill` on each Markdown cell of an experiment, or on a Markdown file, in place.
+
+    Parameters
+    ----------
+    path : str|Path
+        nbs/03_alignment.ipynb, or a Markdown file
+    record : Record|None, default None
+        for a notebook; None: its run at `small`
+
+    Returns
+    -------
+    bool
+        whether the file changed
+    """
     path = Path(path)
     record = record or _default_record(path)
     text = path.read_text(encoding="utf-8")
@@ -166,7 +256,17 @@ def fill_file(
     return filled != text
 
 def main(paths: Sequence[str]) -> int: # the number of problems that remain
-    "Fill notebooks and Markdown files, and print the remaining problems."
+    """Fill notebooks and Markdown files, and print the remaining problems.
+
+    Parameters
+    ----------
+    paths : Sequence[str]
+
+    Returns
+    -------
+    int
+        the number of problems that remain
+    """
     count = 0
     for path in paths:
         print(path, "filled" if fill_file(path) else "unchanged")

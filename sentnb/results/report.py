@@ -38,7 +38,18 @@ def _numbers(text: str) -> Iterator[str]:
 def cited(
     text: str, # a sentence, or a docstring
 ) -> list[tuple[str, str]]: # paper, id as the catalogue has it
-    "The tables, figures, formulas and sections that a text names behind the name of a paper."
+    """The tables, figures, formulas and sections that a text names behind the name of a paper.
+
+    Parameters
+    ----------
+    text : str
+        a sentence, or a docstring
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        paper, id as the catalogue has it
+    """
     found = []
     for name, segment in _PAPER.findall(text):
         for kind, numbers in _CITED.findall(segment):
@@ -64,13 +75,32 @@ def declared(
     text: str, # the first cell of a notebook
     where: str="the notebook", # its name, for errors
 ) -> list[tuple[str, str]]: # rows of the catalogue: paper, id
-    "What a notebook says that it makes; ValueError names what is no row of the catalogue."
+    """What a notebook says that it makes; ValueError names what is no row of the catalogue.
+
+    Parameters
+    ----------
+    text : str
+        the first cell of a notebook
+    where : str, default "the notebook"
+        its name, for errors
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        rows of the catalogue: paper, id
+    """
     sentence = next((line for line in text.splitlines() if line.startswith("> ")), "")
     return _in_catalogue(cited(sentence), True, where)
 
 @lru_cache
 def makes() -> dict[str, list[tuple[str, str]]]: # notebook -> rows of the catalogue
-    "What each experiment says that it makes; those of no paper are left out."
+    """What each experiment says that it makes; those of no paper are left out.
+
+    Returns
+    -------
+    dict[str, list[tuple[str, str]]]
+        notebook -> rows of the catalogue
+    """
     rows = {}
     for path in sorted((project_root()/"nbs").glob("[0-9]*.ipynb")):
         first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
@@ -81,7 +111,20 @@ def makers(
     paper: str, # one of results.PAPERS
     id: str, # of the catalogue, e.g. "Table 5"
 ) -> list[str]: # notebooks
-    "The notebooks that say they make a row of the catalogue."
+    """The notebooks that say they make a row of the catalogue.
+
+    Parameters
+    ----------
+    paper : str
+        one of results.PAPERS
+    id : str
+        of the catalogue, e.g. "Table 5"
+
+    Returns
+    -------
+    list[str]
+        notebooks
+    """
     return [notebook for notebook, rows in makes().items() if (paper, id) in rows]
 
 # %% ../../nbs/api/1_results/10_report.ipynb #49ef99ca
@@ -91,7 +134,13 @@ def _docstrings(path: Path) -> Iterator[tuple[str, str]]: # name, docstring
 
 @lru_cache
 def formulas() -> dict[tuple[str, str], str]: # paper, id -> where the library has it, without "sentnb."
-    "The equations and algorithms of the papers that a function or class of the library says it is."
+    """The equations and algorithms of the papers that a function or class of the library says it is.
+
+    Returns
+    -------
+    dict[tuple[str, str], str]
+        paper, id -> where the library has it, without "sentnb."
+    """
     folder, found = Path(find_spec("sentnb").submodule_search_locations[0]), {}
     for path in sorted(folder.rglob("*.py")):
         module = ".".join(path.relative_to(folder).with_suffix("").parts)
@@ -104,7 +153,20 @@ def table_name(
     paper: str, # one of results.PAPERS
     id: str, # of the catalogue, e.g. "Table C.1"
 ) -> str|None: # its published name, e.g. "nonling_tableC1"; None: no table
-    "The name under which a table of the catalogue is published in data/paper."
+    """The name under which a table of the catalogue is published in data/paper.
+
+    Parameters
+    ----------
+    paper : str
+        one of results.PAPERS
+    id : str
+        of the catalogue, e.g. "Table C.1"
+
+    Returns
+    -------
+    str|None
+        its published name, e.g. "nonling_tableC1"; None: no table
+    """
     return f"{paper}_table{id.removeprefix('Table ').replace('.', '')}" if id.startswith("Table ") else None
 
 # %% ../../nbs/api/1_results/10_report.ipynb #56c923b1
@@ -116,7 +178,33 @@ def shown_by(
     pictures: Collection[str], # that the run saved, without suffix
     named: Mapping[str, str|Sequence[str]]={}, # its note "catalogue"
 ) -> list[str]: # tables and pictures
-    "What of a run regenerates a row of the catalogue; ValueError if the run names for it what it lacks."
+    """What of a run regenerates a row of the catalogue.
+
+    Parameters
+    ----------
+    paper : str
+        one of results.PAPERS
+    id : str
+        of the catalogue
+    notebook : str
+        of the run
+    tables : Collection[str]
+        of the run's numbers
+    pictures : Collection[str]
+        that the run saved, without suffix
+    named : Mapping[str, str|Sequence[str]], default {}
+        its note "catalogue"
+
+    Returns
+    -------
+    list[str]
+        tables and pictures
+
+    Raises
+    ------
+    ValueError
+        If the run names for it what it lacks.
+    """
     said = named.get(f"{paper} {id}", [])
     said = [said] if isinstance(said, str) else list(said)
     if missing := [name for name in said if name not in {*tables, *pictures}]:
@@ -135,7 +223,18 @@ STATES = ("run", "in the library", "not run", "not in the library")
 def cells(
     beside: pd.DataFrame, # of results.compare
 ) -> tuple[int, int]: # with a number of ours, printed
-    "How many of the numbers that a paper prints in a table have one of ours beside them."
+    """How many of the numbers that a paper prints in a table have one of ours beside them.
+
+    Parameters
+    ----------
+    beside : pd.DataFrame
+        of results.compare
+
+    Returns
+    -------
+    tuple[int, int]
+        with a number of ours, printed
+    """
     printed = beside["paper"].notna()
     return int((printed & beside["ours"].notna()).sum()), int(printed.sum())
 
@@ -146,7 +245,26 @@ def state(
     counted: Mapping[str, tuple[int, int]]={}, # scale -> `cells`, of a table
     formulas: Mapping[tuple[str, str], str]={}, # of the library
 ) -> tuple[str, str]: # one of STATES, and the state in words
-    "What has become of a row of the catalogue."
+    """What has become of a row of the catalogue.
+
+    Parameters
+    ----------
+    paper : str
+        one of results.PAPERS
+    id : str
+        of the catalogue
+    shown : Mapping[str, bool]
+        scale -> whether a run of that scale shows it, the largest last
+    counted : Mapping[str, tuple[int, int]], default {}
+        scale -> `cells`, of a table
+    formulas : Mapping[tuple[str, str], str], default {}
+        of the library
+
+    Returns
+    -------
+    tuple[str, str]
+        one of STATES, and the state in words
+    """
     if any(shown.values()):
         def words(scale):
             some, of = counted.get(scale, (0, 0))
@@ -161,7 +279,20 @@ def referred(
     paper: str, # one of results.PAPERS
     where: str, # of a claim: "Table 4, Sec. 5.1"
 ) -> list[tuple[str, str]]: # rows of the catalogue: paper, id
-    "The tables and figures in which a paper makes a claim, as far as they are rows of the catalogue."
+    """The tables and figures in which a paper makes a claim, as far as they are rows of the catalogue.
+
+    Parameters
+    ----------
+    paper : str
+        one of results.PAPERS
+    where : str
+        of a claim: "Table 4, Sec. 5.1"
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        rows of the catalogue: paper, id
+    """
     text = re.sub(r"called .*", "", where).replace("Fig.", "Figure").replace("Sec.", "section")
     name = next(name for name, of in NAMES.items() if of == paper)
     return _in_catalogue(cited(f"{name}, {text}"), False, where)
@@ -169,7 +300,18 @@ def referred(
 def short_id(
     id: str, # of the catalogue
 ) -> str: # "Sec. 5.1" of "Text only (Sec. 5.1)"
-    "A row of the catalogue as one says it."
+    """A row of the catalogue as one says it.
+
+    Parameters
+    ----------
+    id : str
+        of the catalogue
+
+    Returns
+    -------
+    str
+        "Sec. 5.1" of "Text only (Sec. 5.1)"
+    """
     return re.sub(r"^Text only \((.*)\)$", r"\1", id)
 
 @lru_cache
@@ -183,14 +325,40 @@ def _supports() -> dict[str, str]:
 def own_numbers(
     claim: Claim,
 ) -> str: # "they support it: -7.8 to -19.1."
-    "What the paper's own numbers say of its claim; the letter of claims.md in words."
+    """What the paper's own numbers say of its claim; the letter of claims.md in words.
+
+    Parameters
+    ----------
+    claim : Claim
+
+    Returns
+    -------
+    str
+        "they support it: -7.8 to -19.1."
+    """
     return _supports().get(claim.support, claim.support) + claim.detail[len(claim.support):]
 
 # %% ../../nbs/api/1_results/10_report.ipynb #5c143a2b
 def discussions(
     texts: Sequence[str], # the Markdown cells of a notebook
 ) -> dict[str, str]: # claim -> its paragraph, without Markdown's marks
-    "The paragraphs that begin with a claim in bold, or with two; ValueError if a claim has two paragraphs."
+    """The paragraphs that begin with a claim in bold, or with two.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        the Markdown cells of a notebook
+
+    Returns
+    -------
+    dict[str, str]
+        claim -> its paragraph, without Markdown's marks
+
+    Raises
+    ------
+    ValueError
+        If a claim has two paragraphs.
+    """
     paragraphs: dict[str, str] = {}
     for paragraph in (part.strip() for text in texts for part in re.split(r"\n\s*\n", text)):
         paragraph = re.sub(r"<!--.*?-->", "", paragraph, flags=re.S)  # the sources of its numbers

@@ -63,7 +63,18 @@ def frame_of(
     columns: Sequence[str], # NUMBERS or CLAIMS
     rows: Iterable[Mapping],
 ) -> pd.DataFrame:
-    "Numbers or claims as a table, with the types that they have in a file."
+    """Numbers or claims as a table, with the types that they have in a file.
+
+    Parameters
+    ----------
+    columns : Sequence[str]
+        NUMBERS or CLAIMS
+    rows : Iterable[Mapping]
+
+    Returns
+    -------
+    pd.DataFrame
+    """
     frame = pd.DataFrame([[row[c] for c in columns] for row in rows], columns=list(columns), dtype=object)
     for name in ("value", "low", "high"):
         if name in frame: frame[name] = frame[name].astype(float)
@@ -84,7 +95,22 @@ def _still(path: Path, record: Mapping) -> Mapping|None: # the record that stand
 
 # %% ../../nbs/api/1_results/07_run.ipynb #106a5de7
 class Run:
-    "The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`."
+    """The evidence of one run of an experiment: numbers, data, fonts and claims, written together by `save`.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str
+        one of core.PROFILES
+    settings : Mapping[str, Any]
+        what the profile set, JSON values
+    seed : int, default 0
+    folder : str|Path|None, default None
+        None: as `run_folder` says
+    substitutes_for : Mapping[str, str]|None, default None
+        model of the papers -> the model that this run measures
+    """
     def __init__(self,
         notebook: str, # "05_leapfrog"
         profile: str, # one of core.PROFILES
@@ -135,7 +161,31 @@ def add(self: Run,
     high: float|None=None,
     n_seeds: int=1,
 ) -> float: # as it is written
-    "Add one number. ValueError if it is not finite, was added before, or its bounds make no interval."
+    """Add one number.
+
+    Parameters
+    ----------
+    table : str
+        "pixel_table5", or a name of the experiment's own
+    row : str
+        see `row_key`
+    column : str
+    value : float
+    low : float|None, default None
+        bounds of its interval: both or neither
+    high : float|None, default None
+    n_seeds : int, default 1
+
+    Returns
+    -------
+    float
+        as it is written
+
+    Raises
+    ------
+    ValueError
+        If it is not finite, was added before, or its bounds make no interval.
+    """
     key, name = (str(table), str(row), str(column)), f"{table}: {row}, {column}"
     if any(text.splitlines() != [text] for text in key):
         raise ValueError(f"table, row and column are one line of text each; got {key}")
@@ -156,7 +206,22 @@ def add_seeds(self: Run,
     values: Sequence[float], # one per seed
     level: float=0.95,
 ) -> float: # their mean
-    "Add the mean over seeds with its t interval; the values themselves go to run.json."
+    """Add the mean over seeds with its t interval; the values themselves go to run.json.
+
+    Parameters
+    ----------
+    table : str
+    row : str
+    column : str
+    values : Sequence[float]
+        one per seed
+    level : float, default 0.95
+
+    Returns
+    -------
+    float
+        their mean
+    """
     values = [_number(value, f"{table}: {row}, {column}") for value in values]
     if not values: raise ValueError(f"{table}: {row}, {column} has no value from any seed: leave it out")
     mean = self.add(table, row, column, np.mean(values), *interval(values, level), n_seeds=len(values))
@@ -195,7 +260,26 @@ def rows(self: Run,
     row: str|Sequence[str]|None=None, # only these
     column: str|Sequence[str]|None=None, # only these
 ) -> pd.DataFrame: # row, column, value, low, high, n_seeds, in the order of writing
-    "The numbers of one table; ValueError on a table that has none."
+    """The numbers of one table.
+
+    Parameters
+    ----------
+    table : str
+    row : str|Sequence[str]|None, default None
+        only these
+    column : str|Sequence[str]|None, default None
+        only these
+
+    Returns
+    -------
+    pd.DataFrame
+        row, column, value, low, high, n_seeds, in the order of writing
+
+    Raises
+    ------
+    ValueError
+        On a table that has none.
+    """
     part = self.numbers
     if table not in set(part["table"]):
         raise ValueError(f"no numbers of a table {table!r}; there are {', '.join(part['table'].unique())}")
@@ -234,7 +318,28 @@ def table(self: Run,
     long: bool=False, # a number a line, with its interval and seeds
     across: bool=False, # the table's columns go down, its rows across
 ) -> pd.DataFrame: # text
-    "A table of the run for the reader."
+    """A table of the run for the reader.
+
+    Parameters
+    ----------
+    name : str
+    rows : Sequence[str]|None, default None
+        in this order; None: all, as they were written
+    columns : Sequence[str]|None, default None
+        in this order; None: all
+    digits : int, default 2
+    intervals : bool, default False
+        each cell as "1.8 [-2.4, 6.2]"
+    long : bool, default False
+        a number a line, with its interval and seeds
+    across : bool, default False
+        the table's columns go down, its rows across
+
+    Returns
+    -------
+    pd.DataFrame
+        text
+    """
     part = self.rows(name, rows, columns)
     def text(value): return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
     def bounds(x): return f" [{text(x['low'])}, {text(x['high'])}]" if intervals and text(x["low"]) else ""
@@ -259,7 +364,18 @@ def quote(self: Run,
     low: float|None=None, # bounds of the interval
     high: float|None=None,
 ) -> None:
-    "Save a number under the name by which the text quotes it."
+    """Save a number under the name by which the text quotes it.
+
+    Parameters
+    ----------
+    name : str
+        in kebab-case: "gain-of-A"
+    value : float|Estimate
+        NaN or None: not measured, left out
+    low : float|None, default None
+        bounds of the interval
+    high : float|None, default None
+    """
     if not _QUOTE_NAME.fullmatch(name):
         raise ValueError(f"quote {name!r}: expected words, digits and dots joined by hyphens")
     if name in self._quotes:
@@ -279,7 +395,17 @@ def quote_cells(self: Run,
     names: Mapping[str, tuple[str, str]], # name -> row, column
     factor: float=1., # -1 quotes a loss as a positive number
 ) -> None:
-    "Quote cells of a table with their intervals."
+    """Quote cells of a table with their intervals.
+
+    Parameters
+    ----------
+    table : str
+        of this run
+    names : Mapping[str, tuple[str, str]]
+        name -> row, column
+    factor : float, default 1.
+        -1 quotes a loss as a positive number
+    """
     for name, (row, column) in names.items():
         self.quote(name, *_scaled([*self.cell(table, row, column)], factor))
 
@@ -289,7 +415,16 @@ def quote_paper(self: Run,
     names: Mapping[str, tuple[str, str]], # name -> row (as by `row_key`), column
     factor: float=1.,
 ) -> None:
-    "Quote numbers that a paper printed."
+    """Quote numbers that a paper printed.
+
+    Parameters
+    ----------
+    table : str
+        a published table: "pixel_table4"
+    names : Mapping[str, tuple[str, str]]
+        name -> row (as by `row_key`), column
+    factor : float, default 1.
+    """
     for name, (row, column) in names.items():
         self.quote(name, factor*published_value(table, row, column))
 
@@ -297,7 +432,18 @@ def quote_paper(self: Run,
 def detail(self: Run,
     *keys: str|int, # "settings", "sizes", 0; or the keys of a note, after "notes"
 ) -> float: # NaN if there is no such entry, or it is no number
-    "One number of what run.json will hold: an element of a setting, of a note, of a data set."
+    """One number of what run.json will hold: an element of a setting, of a note, of a data set.
+
+    Parameters
+    ----------
+    *keys : str|int
+        "settings", "sizes", 0; or the keys of a note, after "notes"
+
+    Returns
+    -------
+    float
+        NaN if there is no such entry, or it is no number
+    """
     entry = dict(self._record, settings=self.settings)
     for key in keys:
         try: entry = entry[key]
@@ -310,7 +456,21 @@ def plotted(self: Run,
     column: str,
     **conditions: str, # values of other columns, as text
 ) -> float: # NaN if no row or several rows meet the conditions
-    "One number of the data of a figure."
+    """One number of the data of a figure.
+
+    Parameters
+    ----------
+    figure : str
+        the name of the figure's data: "length" for length.csv
+    column : str
+    **conditions : str
+        values of other columns, as text
+
+    Returns
+    -------
+    float
+        NaN if no row or several rows meet the conditions
+    """
     path = self.folder/f"{figure}.csv"
     if not path.is_file(): return math.nan
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -334,7 +494,29 @@ def claim(self: Run,
     column: str="{quantity}",
     base: str|None=None, # the model on which it is settled; None: the substitutes that the run declares
 ) -> str: # the verdict as it is recorded
-    "Settle a claim; at demo the verdict is recorded as a demonstration, never as a result."
+    """Settle a claim; at demo the verdict is recorded as a demonstration, never as a result.
+
+    Parameters
+    ----------
+    id : str|Claim
+        "pixel-9"
+    parts : Part|Verdict|Iterable[Part|Verdict]
+        several: all of them must hold
+    comment : str, default ""
+        one sentence for the reader
+    table : str|None, default None
+        where estimates are written; None: nowhere
+    row : str, default "{claim}"
+        of that table, made of the words of the estimate
+    column : str, default "{quantity}"
+    base : str|None, default None
+        the model on which it is settled; None: the substitutes that the run declares
+
+    Returns
+    -------
+    str
+        the verdict as it is recorded
+    """
     name = claim(id.id if isinstance(id, Claim) else id).id
     if name in self._claims:
         raise ValueError(f"claim {name} was settled before: {self._claims[name].verdict}")
@@ -350,7 +532,19 @@ def claim(self: Run,
 
 @patch
 def claim_on_base(self: Run, base: str, id: str, verdict: Verdict) -> str: # the verdict as it is recorded
-    "Store what the rule of a claim gives on another base (see `verdicts_on_other_base`)."
+    """Store what the rule of a claim gives on another base (see `verdicts_on_other_base`).
+
+    Parameters
+    ----------
+    base : str
+    id : str
+    verdict : Verdict
+
+    Returns
+    -------
+    str
+        the verdict as it is recorded
+    """
     self._other_bases.setdefault(base, {})[id] = replace(verdict, base=base)
     return _recorded(verdict, self.profile)
 
@@ -376,7 +570,13 @@ def save(self: Run) -> Path: # the folder
     """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three. Figures of an
     earlier run, which this one did not draw, are removed.
 
-    A run that comes to what stands there already, file by file, leaves its record too, and says so."""
+    A run that comes to what stands there already, file by file, leaves its record too, and says so.
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     files = {"numbers.csv": _csv(NUMBERS, self._numbers.values()),
              "claims.csv": _csv(CLAIMS, self._claim_rows()),
              "claims.json": self._claims_json(),
@@ -407,7 +607,25 @@ def save(self: Run) -> Path: # the folder
 # %% ../../nbs/api/1_results/07_run.ipynb #2b6578fd
 @dataclass(frozen=True)
 class Record:
-    "A run as it was saved."
+    """A run as it was saved.
+
+    Parameters
+    ----------
+    notebook : str
+    profile : str
+    numbers : pd.DataFrame
+        table, row, column, value, low, high, n_seeds
+    claims : pd.DataFrame
+        claim, verdict, rule, evidence, scale
+    details : dict[str, Any]
+        run.json
+    quotes : dict[str, tuple], default dict()
+        name -> value, low, high
+    verdicts : dict[str, Verdict], default dict()
+        claim -> verdict
+    other_bases : dict[str, dict], default dict()
+        base -> claim -> verdict
+    """
     notebook: str
     profile: str
     numbers: pd.DataFrame # table, row, column, value, low, high, n_seeds
@@ -430,7 +648,22 @@ def _read_quotes(path: Path) -> dict[str, tuple]:
 def load_run(
     folder: str|Path, # holds run.json, numbers.csv, claims.csv, claims.json and quotes.csv
 ) -> Record:
-    "Read a run back; ValueError if its numbers or figures are not the ones that the run wrote."
+    """Read a run back.
+
+    Parameters
+    ----------
+    folder : str|Path
+        holds run.json, numbers.csv, claims.csv, claims.json and quotes.csv
+
+    Returns
+    -------
+    Record
+
+    Raises
+    ------
+    ValueError
+        If its numbers or figures are not the ones that the run wrote.
+    """
     folder = Path(folder)
     if not (folder/"run.json").is_file():
         raise FileNotFoundError(f"no run.json in {folder}: nothing was run there, or it did not end")
@@ -453,7 +686,20 @@ def describe_run(
     notebook: str, # "05_leapfrog"
     profile: str="small",
 ) -> str: # one sentence
-    "Say when the committed run of a notebook was made, of which commit, and whether its code changed since."
+    """Say when the committed run of a notebook was made, of which commit, and whether its code changed
+    since.
+
+    Parameters
+    ----------
+    notebook : str
+        "05_leapfrog"
+    profile : str, default "small"
+
+    Returns
+    -------
+    str
+        one sentence
+    """
     figures = Path(os.environ.get("SENTNB_FIGURES") or project_root()/"figures")
     path = figures/notebook/profile/"run.json"
     if not path.is_file(): return f"{notebook} has not been run at {profile}."

@@ -15,7 +15,32 @@ from .verdicts import Estimate, over_seeds
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #b6daf312
 class Scores:
-    "What was measured of rows and seeds."
+    """What was measured of rows and seeds.
+
+    Parameters
+    ----------
+    items : Mapping[tuple[Hashable, Any], Any]
+        (row, seed) -> a number, an array, or a tuple of arrays
+    statistic : Callable[..., float], default np.mean
+        of a row's arrays and then those of `against`
+    against : Sequence[Sequence], default ()
+        arrays that all rows share, such as human scores
+    name : str, default ""
+        of what is scored, in the words of a rule: "English"
+    wording : str, default "{name}: {row} less {over}"
+        of a lead; without a name "{row} less {over}"
+    label : Callable[[Any], str], default str
+        a row in words
+    redraws : int, default 1000
+        of the bootstrap over items
+    seed : int, default 0
+        of the redraws
+    level : float, default 0.95
+    draws : Mapping[str, Any]|None, default None
+        keywords of `bootstrap` for a row: stream, undefined, mixed
+    lead_draws : Mapping[str, Any]|None, default None
+        and for that of a lead; None: the same
+    """
     def __init__(self,
         items: Mapping[tuple[Hashable, Any], Any], # (row, seed) -> a number, an array, or a tuple of arrays
         statistic: Callable[..., float]=np.mean, # of a row's arrays and then those of `against`
@@ -58,7 +83,13 @@ def __contains__(self: Scores, row: Hashable) -> bool: return any(row == each fo
 
 @patch
 def seeds(self: Scores, row: Hashable) -> list:
-    "The seeds that a row has; ValueError on a row that was not measured."
+    """The seeds that a row has.
+
+    Raises
+    ------
+    ValueError
+        On a row that was not measured.
+    """
     seeds = [seed for name, seed in self._items if name == row]
     if not seeds: raise ValueError(f"no scores of {row!r}; there are {', '.join(map(repr, self.rows))}")
     return seeds
@@ -69,7 +100,19 @@ def value(self: Scores,
     row: Hashable,
     seed: Any, # one of `seeds`
 ) -> float: # NaN where the statistic has none
-    "The score of one row and seed."
+    """The score of one row and seed.
+
+    Parameters
+    ----------
+    row : Hashable
+    seed : Any
+        one of `seeds`
+
+    Returns
+    -------
+    float
+        NaN where the statistic has none
+    """
     key = row, seed
     if key not in self._values:
         arrays = self._items[key]
@@ -81,7 +124,17 @@ def value(self: Scores,
 def by_seed(self: Scores,
     row: Hashable,
 ) -> list[float]: # one per seed
-    "The scores of a row."
+    """The scores of a row.
+
+    Parameters
+    ----------
+    row : Hashable
+
+    Returns
+    -------
+    list[float]
+        one per seed
+    """
     return [self.value(row, seed) for seed in self.seeds(row)]
 
 @patch
@@ -125,7 +178,22 @@ def lead(self: Scores,
     over: Hashable|list, # a list: the mean of several
     named: str|None=None, # what `over` is called; None: its labels, with "and" between them
 ) -> Estimate: # paired over the seeds that all have; with one of them, over items
-    "What a row has more than others; compared with a line (`> 0`) it is a part of a claim."
+    """What a row has more than others; compared with a line (`> 0`) it is a part of a claim.
+
+    Parameters
+    ----------
+    row : Hashable|list
+        a list: the mean of several
+    over : Hashable|list
+        a list: the mean of several
+    named : str|None, default None
+        what `over` is called; None: its labels, with "and" between them
+
+    Returns
+    -------
+    Estimate
+        paired over the seeds that all have; with one of them, over items
+    """
     rows, others = _as_rows(row), _as_rows(over)
     seeds = [s for s in self.seeds(rows[0]) if all(s in self.seeds(each) for each in (*rows, *others))]
     if not seeds: raise ValueError(f"{row!r} and {over!r} have no seed in common")
@@ -149,7 +217,28 @@ def write(self: Scores,
     interval: bool=True, # with its interval; False: over seeds only
     per_seed: bool=True, # keep the value of each seed in run.json too, with six digits as the numbers are
 ) -> float: # as it is written
-    "Add the score of a row to the numbers of a run."
+    """Add the score of a row to the numbers of a run.
+
+    Parameters
+    ----------
+    run : Any
+        results.Run
+    table : str
+    row : str
+        of the table
+    column : str
+    scores_row : Hashable|None, default None
+        the row of the scores; None: it has the same name as in the table
+    interval : bool, default True
+        with its interval; False: over seeds only
+    per_seed : bool, default True
+        keep the value of each seed in run.json too, with six digits as the numbers are
+
+    Returns
+    -------
+    float
+        as it is written
+    """
     scores_row = row if scores_row is None else scores_row
     seeds = self.seeds(scores_row)
     has_seeds = len(seeds) > 1 and not self.fixed(scores_row)

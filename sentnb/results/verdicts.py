@@ -19,7 +19,26 @@ from .papers import claim
 # %% ../../nbs/api/1_results/03_verdicts.ipynb #64eae842
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    "A number with its interval, over seeds or items; `estimate > 0` is a part of a claim."
+    """A number with its interval, over seeds or items; `estimate > 0` is a part of a claim.
+
+    Parameters
+    ----------
+    value : float
+    low : float|None, default None
+        bounds of the interval; None where there is none
+    high : float|None, default None
+    n_seeds : int, default 1
+    quantity : str, default "difference"
+        what was measured, in the words of a rule
+    by_seed : tuple[float, ...], default ()
+        one value per seed, where there are several
+    row : str, default ""
+        of a lead: the row that is compared
+    over : str, default ""
+        and the rows that it is compared with
+    name : str, default ""
+        the test on which both were scored
+    """
     value: float
     low: float|None=None # bounds of the interval; None where there is none
     high: float|None=None
@@ -44,7 +63,21 @@ def over_seeds(
     quantity: str="difference", # in the words of a rule
     level: float=0.95,
 ) -> Estimate: # the mean and its interval
-    "Estimate the mean of a quantity that was measured once per seed."
+    """Estimate the mean of a quantity that was measured once per seed.
+
+    Parameters
+    ----------
+    values : Sequence[float]
+        one per seed
+    quantity : str, default "difference"
+        in the words of a rule
+    level : float, default 0.95
+
+    Returns
+    -------
+    Estimate
+        the mean and its interval
+    """
     values = np.asarray(values, dtype=np.float64)
     bounds = interval(values, level)
     by_seed = tuple(map(float, values))
@@ -61,7 +94,23 @@ def write(self: Estimate,
     table: str, row: str, column: str,
     per_seed: bool=False, # by add_seeds: each seed's value is rounded, and goes to run.json
 ) -> float: # as it is written
-    "Add the estimate to the numbers of a run."
+    """Add the estimate to the numbers of a run.
+
+    Parameters
+    ----------
+    run : Any
+        results.Run
+    table : str
+    row : str
+    column : str
+    per_seed : bool, default False
+        by add_seeds: each seed's value is rounded, and goes to run.json
+
+    Returns
+    -------
+    float
+        as it is written
+    """
     if per_seed: return run.add_seeds(table, row, column, self.by_seed or [self.value])
     return run.add(table, row, column, *self, n_seeds=self.n_seeds)
 
@@ -72,7 +121,28 @@ DEMONSTRATION = "demonstration" # recorded in place of a verdict at demo
 
 @dataclass(frozen=True)
 class Part:
-    "One part of a claim: a quantity, its interval, and the side of a margin on which the claim places it."
+    """One part of a claim: a quantity, its interval, and the side of a margin on which the claim places it.
+
+    Parameters
+    ----------
+    quantity : str
+        what was measured, in words
+    verdict : str
+        one of VERDICTS
+    direction : str, default ""
+        ">" or "<": the claimed side of the margin; "": nothing is compared
+    margin : float, default 0.
+    value : float|None, default None
+    low : float|None, default None
+        bounds of the interval; of a significance test both are p
+    high : float|None, default None
+    test : str, default "interval"
+        or "p-value"
+    reason : str, default ""
+        why nothing was measured
+    estimate : Estimate|None
+        where the interval comes from
+    """
     quantity: str # what was measured, in words
     verdict: str # one of VERDICTS
     direction: str="" # ">" or "<": the claimed side of the margin; "": nothing is compared
@@ -96,14 +166,26 @@ class Part:
 
     @property
     def rule(self) -> str: # "gain > 0, whole interval"
-        "What the claim asks, in words."
+        """What the claim asks, in words.
+
+        Returns
+        -------
+        str
+            "gain > 0, whole interval"
+        """
         if not self.direction: return self.quantity
         if self.test == "p-value": return f"{self.quantity} p {self.direction} {self.margin:g}"
         return f"{self.quantity} {self.direction} {self.margin:g}, whole interval"
 
     @property
     def evidence(self) -> str: # "interval [0.2, 1.1]"
-        "What was measured, in words; empty if nothing was."
+        """What was measured, in words; empty if nothing was.
+
+        Returns
+        -------
+        str
+            "interval [0.2, 1.1]"
+        """
         if self.low is None: return self.reason
         if self.test == "interval": return f"interval [{self.low:.4g}, {self.high:.4g}]"
         value = "" if self.value is None else f"{self.value:.2f}, "
@@ -119,7 +201,23 @@ def settle(
     margin: float=0.0,
     quantity: str="difference", # in words, e.g. "English STS-b after iteration 1 minus before"
 ) -> Part:
-    "holds: the whole interval is on the claim's side of the margin; fails: on the other; else inconclusive."
+    """holds: the whole interval is on the claim's side of the margin; fails: on the other; else
+    inconclusive.
+
+    Parameters
+    ----------
+    difference : Interval|None
+        (low, high); None, or a bound that is None, is inconclusive
+    direction : str, default ">"
+        ">": the claim says that the difference is above the margin; "<": below
+    margin : float, default 0.0
+    quantity : str, default "difference"
+        in words, e.g. "English STS-b after iteration 1 minus before"
+
+    Returns
+    -------
+    Part
+    """
     if direction not in (">", "<"): raise ValueError(f"direction={direction!r}: expected '>' or '<'")
     low, high = difference or (None, None)
     if low is None or high is None:
@@ -137,7 +235,24 @@ def settle_p_value(
     level: float=0.05,
     reason: str="", # why there is no test
 ) -> Part:
-    "holds: significant in the claimed direction; fails: significant in the other; else inconclusive."
+    """holds: significant in the claimed direction; fails: significant in the other; else inconclusive.
+
+    Parameters
+    ----------
+    p : float|None
+        None: no test could be made
+    quantity : str
+        in words, with the name of the test
+    difference : float|None, default None
+        of a two-sided test, whose sign decides; None: the test is one-sided
+    level : float, default 0.05
+    reason : str, default ""
+        why there is no test
+
+    Returns
+    -------
+    Part
+    """
     if p is None: return Part(quantity, INCONCLUSIVE, "<", level, test="p-value", reason=reason)
     if difference is None:
         verdict = HOLDS if p < level else FAILS if p > 1 - level else INCONCLUSIVE
@@ -148,7 +263,17 @@ def settle_p_value(
 def not_run(
     quantity: str="", # what was not measured, and why
 ) -> Part:
-    "The part of a claim for which nothing was run."
+    """The part of a claim for which nothing was run.
+
+    Parameters
+    ----------
+    quantity : str, default ""
+        what was not measured, and why
+
+    Returns
+    -------
+    Part
+    """
     return Part(quantity, NOT_RUN)
 
 def _compare(estimate: Estimate, direction: str, margin: float) -> Part:
@@ -164,7 +289,22 @@ def __lt__(self: Estimate, margin: float) -> Part: return _compare(self, "<", ma
 # %% ../../nbs/api/1_results/03_verdicts.ipynb #1e3c5536
 @dataclass(frozen=True)
 class Verdict:
-    "The parts of a claim and what they decide."
+    """The parts of a claim and what they decide.
+
+    Parameters
+    ----------
+    parts : tuple["Part|Verdict", ...]
+    least : int|None, default None
+        how many parts must hold; None: all
+    wording : str, default ""
+        of each part, where `least` is given
+    single : bool, default False
+        one part that stands for itself
+    base : str, default ""
+        the model on which the claim was settled
+    comment : str, default ""
+        one sentence for the reader
+    """
     parts: tuple["Part|Verdict", ...]
     least: int|None=None # how many parts must hold; None: all
     wording: str="" # of each part, where `least` is given
@@ -181,7 +321,14 @@ class Verdict:
 
     @property
     def verdict(self) -> str: # one of VERDICTS
-        "holds if enough parts hold; fails if that is no longer possible; not run if nothing was; else inconclusive."
+        """holds if enough parts hold; fails if that is no longer possible; not run if nothing was; else
+        inconclusive.
+
+        Returns
+        -------
+        str
+            one of VERDICTS
+        """
         verdicts = [part.verdict for part in self.parts]
         if self.least is None:
             if FAILS in verdicts: return FAILS
@@ -209,7 +356,17 @@ class Verdict:
 def settle_all(
     parts: Iterable[Part|Verdict], # a verdict of which all parts must hold is taken apart
 ) -> Verdict:
-    "A claim of which all parts must hold."
+    """A claim of which all parts must hold.
+
+    Parameters
+    ----------
+    parts : Iterable[Part|Verdict]
+        a verdict of which all parts must hold is taken apart
+
+    Returns
+    -------
+    Verdict
+    """
     def members(part):
         is_conjunction = isinstance(part, Verdict) and part.least is None
         return part.parts if is_conjunction else [part]
@@ -220,13 +377,41 @@ def settle_most(
     parts: Iterable[Part],
     wording: str, # of each part
 ) -> Verdict:
-    "A claim of which so many parts must hold."
+    """A claim of which so many parts must hold.
+
+    Parameters
+    ----------
+    least : int
+        how many parts must hold
+    parts : Iterable[Part]
+    wording : str
+        of each part
+
+    Returns
+    -------
+    Verdict
+    """
     return Verdict(tuple(parts), least, wording)
 
 def as_verdict(
     parts: Part|Verdict|Iterable[Part|Verdict], # several: all of them must hold
 ) -> Verdict:
-    "The verdict on a claim; TypeError for what is no part."
+    """The verdict on a claim.
+
+    Parameters
+    ----------
+    parts : Part|Verdict|Iterable[Part|Verdict]
+        several: all of them must hold
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    TypeError
+        For what is no part.
+    """
     single = isinstance(parts, (Part, Verdict, str))
     members = [parts] if single else list(parts)
     for part in members:
@@ -242,7 +427,17 @@ def _rounded(value: Any) -> Any: return float(f"{value:.6g}") if isinstance(valu
 def verdict_to_json(
     verdict: Part|Verdict,
 ) -> dict[str, Any]: # JSON values; fields at their defaults are left out
-    "A verdict as it is stored in claims.json."
+    """A verdict as it is stored in claims.json.
+
+    Parameters
+    ----------
+    verdict : Part|Verdict
+
+    Returns
+    -------
+    dict[str, Any]
+        JSON values; fields at their defaults are left out
+    """
     if isinstance(verdict, Part):
         names = ("direction", "margin", "value", "low", "high", "test", "reason")
         fields = {name: _rounded(getattr(verdict, name)) for name in names}
@@ -257,7 +452,17 @@ def verdict_to_json(
 def verdict_from_json(
     entry: Mapping[str, Any], # of `verdict_to_json`
 ) -> Part|Verdict:
-    "Read a verdict back."
+    """Read a verdict back.
+
+    Parameters
+    ----------
+    entry : Mapping[str, Any]
+        of `verdict_to_json`
+
+    Returns
+    -------
+    Part|Verdict
+    """
     if "parts" not in entry: return Part(**entry)
     options = {name: value for name, value in entry.items() if name not in ("verdict", "parts")}
     return Verdict(tuple(map(verdict_from_json, entry["parts"])), **options)
@@ -266,14 +471,34 @@ def verdict_from_json(
 def measured_parts(
     part: Part|Verdict,
 ) -> list[Part]: # those with an interval or a p value
-    "The comparisons of which a part consists."
+    """The comparisons of which a part consists.
+
+    Parameters
+    ----------
+    part : Part|Verdict
+
+    Returns
+    -------
+    list[Part]
+        those with an interval or a p value
+    """
     if isinstance(part, Verdict): return [member for each in part.parts for member in measured_parts(each)]
     return [part] if part.low is not None and part.direction else []
 
 def support(
     part: Part|Verdict,
 ) -> float|None: # None: nothing was measured
-    "How far the intervals lie on the claim's side of the margin, in halves of their width, on average."
+    """How far the intervals lie on the claim's side of the margin, in halves of their width, on average.
+
+    Parameters
+    ----------
+    part : Part|Verdict
+
+    Returns
+    -------
+    float|None
+        None: nothing was measured
+    """
     def distance(x):
         half = (x.high - x.low)/2 or abs(x.margin) or 1.
         sign = 1 if x.direction == ">" else -1
@@ -284,7 +509,17 @@ def support(
 def deciding_part(
     verdict: Verdict,
 ) -> Part|Verdict|None: # None: nothing was measured
-    "Of the parts that have the verdict of the whole, the one that supports the claim least."
+    """Of the parts that have the verdict of the whole, the one that supports the claim least.
+
+    Parameters
+    ----------
+    verdict : Verdict
+
+    Returns
+    -------
+    Part|Verdict|None
+        None: nothing was measured
+    """
     candidates = [part for part in verdict.parts
                   if part.verdict == verdict.verdict and support(part) is not None]
     return min(candidates, key=support, default=None)
@@ -296,7 +531,24 @@ def verdicts_on_other_base(
     by_claim: Mapping[str, Part|Verdict|Iterable[Part|Verdict]], # parts, as for `Run.claim`
     table: str, # where the intervals are written, in rows "base: claim"
 ) -> dict[str, str]: # the verdict on each claim; at demo that it is a demonstration
-    "Settle claims on another base: intervals go into the numbers, verdicts into claims.json."
+    """Settle claims on another base: intervals go into the numbers, verdicts into claims.json.
+
+    Parameters
+    ----------
+    run : Any
+        results.Run
+    base : str
+        the other base
+    by_claim : Mapping[str, Part|Verdict|Iterable[Part|Verdict]]
+        parts, as for `Run.claim`
+    table : str
+        where the intervals are written, in rows "base: claim"
+
+    Returns
+    -------
+    dict[str, str]
+        the verdict on each claim; at demo that it is a demonstration
+    """
     recorded = {}
     for name, parts in by_claim.items():
         verdict = as_verdict(parts)

@@ -36,7 +36,16 @@ def same_settings(
     then: dict, now: dict, # what JSON can hold
     folder: Path, # for the message
 ):
-    "ValueError names what differs."
+    """ValueError names what differs.
+
+    Parameters
+    ----------
+    then : dict
+    now : dict
+        what JSON can hold
+    folder : Path
+        for the message
+    """
     old, new = dict(_flat(then)), dict(_flat(now))
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     if not names: return
@@ -46,7 +55,18 @@ def same_settings(
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #825f1b68
 class Progress:
-    "How far a run is: where it stands, what it has seen, and the file that keeps it."
+    """How far a run is: where it stands, what it has seen, and the file that keeps it.
+
+    Parameters
+    ----------
+    folder : str|Path
+        of the run
+    encoder : Any
+        trained in place
+    settings : dict
+        all that decides the run
+    accelerator : Accelerator
+    """
     def __init__(self,
         folder: str|Path, # of the run
         encoder: Any, # trained in place
@@ -98,7 +118,18 @@ def save(self: Progress):
 def minutes_of(
     save_every: int|str, # steps, or such as "5 minutes"
 ) -> float|None: # None: they are steps
-    "ValueError for what is neither."
+    """ValueError for what is neither.
+
+    Parameters
+    ----------
+    save_every : int|str
+        steps, or such as "5 minutes"
+
+    Returns
+    -------
+    float|None
+        None: they are steps
+    """
     if not isinstance(save_every, str): return integer(1)("save_every", save_every)
     if match := re.fullmatch(r"(\d+(?:\.\d+)?) minutes?", save_every): return float(match[1])
     raise ValueError(f'save_every={save_every!r}: expected a number of steps, or such as "5 minutes"')
@@ -114,13 +145,34 @@ def part(
     tensors: dict[str, torch.Tensor],
     prefix: str, # cut off
 ) -> dict[str, torch.Tensor]:
-    "Those whose name begins so."
+    """Those whose name begins so.
+
+    Parameters
+    ----------
+    tensors : dict[str, torch.Tensor]
+    prefix : str
+        cut off
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+    """
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 def read_state(
     path: Path,
 ) -> tuple[dict[str, torch.Tensor], dict]: # tensors, and where the run stood
-    "ValueError for a file that `save` has not written."
+    """ValueError for a file that `save` has not written.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    tuple[dict[str, torch.Tensor], dict]
+        tensors, and where the run stood
+    """
     try:
         with safe_open(path, "pt") as file:
             place = json.loads((file.metadata() or {})["place"])
@@ -135,7 +187,15 @@ def remove_leftovers(
     path: Path, # of a file that was being written
     age: float=3600., # seconds: a younger one may be another run's, written now
 ):
-    "Remove what a run killed while it wrote has left."
+    """Remove what a run killed while it wrote has left.
+
+    Parameters
+    ----------
+    path : Path
+        of a file that was being written
+    age : float, default 3600.
+        seconds: a younger one may be another run's, written now
+    """
     for left in path.parent.glob(f".{path.stem}-*{path.suffix}"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - left.stat().st_mtime > age: left.unlink()
@@ -157,7 +217,18 @@ def _found(file: Path, resume: bool) -> bool: # as the first process sees it
 def load(self: Progress,
     resume: bool=True, # False: as if there were no file; the first process decides
 ):
-    "Go on where a run with the same settings stopped. ValueError when it had others, or other processes."
+    """Go on where a run with the same settings stopped.
+
+    Parameters
+    ----------
+    resume : bool, default True
+        False: as if there were no file; the first process decides
+
+    Raises
+    ------
+    ValueError
+        When it had others, or other processes.
+    """
     if found := _found(self.file, resume):
         self._saved, place = read_state(self.file)
         # what an older state does not say is taken to agree
@@ -180,7 +251,15 @@ def begin(self: Progress,
     states: nn.ModuleList, # what the objective of each task needs beside the encoder, as new
     optimizers: Sequence[torch.optim.Optimizer], # as new
 ):
-    "A stage begins, or goes on as it was left."
+    """A stage begins, or goes on as it was left.
+
+    Parameters
+    ----------
+    states : nn.ModuleList
+        what the objective of each task needs beside the encoder, as new
+    optimizers : Sequence[torch.optim.Optimizer]
+        as new
+    """
     self.states, self.optimizers, saved, self._saved = states, optimizers, self._saved, {}
     if not self.step:
         self.best_score, self.best = None, {}
@@ -199,7 +278,13 @@ def begin(self: Progress,
 def measured(self: Progress,
     score: float, # on dev, higher is better
 ):
-    "The weights are kept where they are the best of the stage so far."
+    """The weights are kept where they are the best of the stage so far.
+
+    Parameters
+    ----------
+    score : float
+        on dev, higher is better
+    """
     if self.best_score is not None and not score > self.best_score: return
     self.best_score = score
     self.best = {name: value.detach().clone() for name, value in self.encoder.state_dict().items()}
@@ -209,7 +294,15 @@ def end_stage(self: Progress,
     name: str, # of the stage, and so of its folder
     keep: str, # "last" or "best"
 ):
-    "The encoder is saved in a folder of its own, and what it had beside it is forgotten."
+    """The encoder is saved in a folder of its own, and what it had beside it is forgotten.
+
+    Parameters
+    ----------
+    name : str
+        of the stage, and so of its folder
+    keep : str
+        "last" or "best"
+    """
     if keep == "best": self.encoder.load_state_dict(self.best)
     if self.accelerator.is_main_process: self.encoder.save_pretrained(self.folder/f"{self.stage:02d}-{name}")
     self.stage, self.step, self.best_score, self.best = self.stage + 1, 0, None, {}

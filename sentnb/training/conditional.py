@@ -23,7 +23,14 @@ from .views import Draws, Pairs, View
 class ConditionalMasked(TextObjective):
     """Masked tokens of a sentence, told with the vector of its neighbour (CMLM, section 2).
 
-    Examples are pairs of neighbouring sentences, or what a view makes two texts of."""
+    Examples are pairs of neighbouring sentences, or what a view makes two texts of.
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+    swapped : float, default 0.5
+        share of the pairs whose second sentence is read first
+    """
     view: View = Pairs()
     swapped: float = 0.5 # share of the pairs whose second sentence is read first
 

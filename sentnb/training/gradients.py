@@ -34,7 +34,19 @@ def accelerator_for(
     encoder: Any, # moved to the device of its process where there are several; one process trains where it is
     mixed_precision: str="no",
 ) -> Accelerator:
-    "Accelerate keeps the precision and device that a process began with; a notebook may well ask for others."
+    """Accelerate keeps the precision and device that a process began with; a notebook may well ask for
+    others.
+
+    Parameters
+    ----------
+    encoder : Any
+        moved to the device of its process where there are several; one process trains where it is
+    mixed_precision : str, default "no"
+
+    Returns
+    -------
+    Accelerator
+    """
     init_distributed(cpu=encoder.device.type == "cpu")
     if PartialState._shared_state:
         AcceleratorState._reset_state(reset_partial_state=PartialState().num_processes == 1)
@@ -49,7 +61,17 @@ def accelerator_for(
 def products_in(
     precision: str|None, # of torch.set_float32_matmul_precision: "high" is TF32 on a GPU; None: as it is
 ) -> Iterator[None]:
-    "Inside, products of float32 matrices are rounded so; afterwards they are as they were."
+    """Inside, products of float32 matrices are rounded so; afterwards they are as they were.
+
+    Parameters
+    ----------
+    precision : str|None
+        of torch.set_float32_matmul_precision: "high" is TF32 on a GPU; None: as it is
+
+    Yields
+    ------
+    Iterator[None]
+    """
     before = torch.get_float32_matmul_precision()
     if precision: torch.set_float32_matmul_precision(precision)
     try: yield

@@ -34,7 +34,23 @@ def learning_rate_at(
     warmup_steps: int=0,
     schedule: str="linear", # of the decay, or "cosine"
 ) -> float:
-    "Linear warm-up to the peak, then decay to zero, in a line or along a cosine."
+    """Linear warm-up to the peak, then decay to zero, in a line or along a cosine.
+
+    Parameters
+    ----------
+    step : int
+        from 0
+    steps : int
+        of the stage
+    peak : float
+    warmup_steps : int, default 0
+    schedule : str, default "linear"
+        of the decay, or "cosine"
+
+    Returns
+    -------
+    float
+    """
     if step < warmup_steps: return peak*(step + 1)/warmup_steps
     left = (steps - step)/max(1, steps - warmup_steps)
     return peak*(left if schedule == "linear" else (1 - math.cos(math.pi*left))/2)
@@ -44,7 +60,25 @@ READ_EVERY = 50 # steps on a GPU between two looks at the losses
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #c8f0a16d
 class Steps:
-    "The tasks of a stage at work: `take` takes a step of each, `read` says the losses."
+    """The tasks of a stage at work: `take` takes a step of each, `read` says the losses.
+
+    Parameters
+    ----------
+    encoder : Any
+    stage : Stage
+    number : int
+        of the stage
+    start : int
+        steps that were taken before
+    seed : int
+    accelerator : Accelerator
+    weight_decay : float, default 0.0
+    max_grad_norm : float, default 1.0
+    workers : int, default 0
+        processes that make batches
+    read_every : int|None, default None
+        steps; 1: each is looked at before it changes a weight; None: on a CPU 1
+    """
     def __init__(self,
         encoder: Any,
         stage: Stage,
@@ -88,7 +122,13 @@ class Steps:
 def take(self: Steps,
     step: int, # from 0
 ):
-    "One step of every task: of its own optimiser in turn, of one for all together."
+    """One step of every task: of its own optimiser in turn, of one for all together.
+
+    Parameters
+    ----------
+    step : int
+        from 0
+    """
     losses, norms, self.cut, self.texts = {}, [], Counter(), 0
     for turn, optimizer, parameters in zip(self.turns, self.optimizers, self.parameters):
         task = self.stage.tasks[turn[0]]
@@ -106,7 +146,19 @@ def backward(self: Steps,
     k: int, # which task
     step: int,
 ) -> list[torch.Tensor]: # of each batch its share of the loss: their sum is that of the step
-    "Add the gradients of a task."
+    """Add the gradients of a task.
+
+    Parameters
+    ----------
+    k : int
+        which task
+    step : int
+
+    Returns
+    -------
+    list[torch.Tensor]
+        of each batch its share of the loss: their sum is that of the step
+    """
     task, losses = self.stage.tasks[k], []
     place = self.number, step, self.accelerator.process_index
     torch.manual_seed(task_seed(self.seed, "dropout", *place, task=self.stage.dice(k)))
@@ -131,7 +183,21 @@ def update(self: Steps,
     optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter],
     k: int, step: int, # the first of its tasks, for an error
 ) -> torch.Tensor: # the norm of the gradient, before it was clipped
-    "Clip the gradients, take the step, and forget them. With fp16 a step that overflows is left out."
+    """Clip the gradients, take the step, and forget them. With fp16 a step that overflows is left out.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+    parameters : Sequence[torch.nn.Parameter]
+    k : int
+    step : int
+        the first of its tasks, for an error
+
+    Returns
+    -------
+    torch.Tensor
+        the norm of the gradient, before it was clipped
+    """
     scaler = self.accelerator.scaler
     if scaler: scaler.unscale_(optimizer)
     norm = clip_grad_norm_(parameters, self.max_grad_norm)
@@ -146,7 +212,13 @@ def update(self: Steps,
 # %% ../../nbs/api/3_training/08_loop.ipynb #e2904360
 @patch
 def read(self: Steps) -> list[tuple[int, list[float], dict]]: # step, losses of its tasks, what was cut
-    "Wait for the steps that were taken. FloatingPointError names the first that was not finite."
+    """Wait for the steps that were taken. FloatingPointError names the first that was not finite.
+
+    Returns
+    -------
+    list[tuple[int, list[float], dict]]
+        step, losses of its tasks, what was cut
+    """
     unread, self.unread, rows = self.unread, [], []
     tensors = [tensor for _, losses, norms, _ in unread
                for tensor in (*(part for _, parts in losses for part in parts), *(norm for _, norm in norms))]
@@ -293,12 +365,53 @@ def fit(
     stop_after: int|None=None, # end after so many steps (a piece of a long run); 0 loads what there is
     read_every: int|None=None, # steps between looks at the loss; None: on a CPU 1, on a GPU 50
 ) -> list[dict]: # a row a step: stage, name, step, loss; dev (dev_scores) where measured, cut where there is
-    """Train `encoder` in place through `stages`. After each the folder `NN-name` holds it.
+    """Train `encoder` in place through `stages`. After each the folder `NN-name` holds it. What a checkpoint
+    cannot know is yours to keep the same: `dev`. FloatingPointError names the step where loss or gradient
+    stopped being finite. A TextsTruncated at the end of a stage counts the texts that were longer than
+    what is read of them.
 
-    ValueError when `output_dir` holds a run with other settings: it names what differs, and nothing is lost.
-    What a checkpoint cannot know is yours to keep the same: `dev`.
-    FloatingPointError names the step where loss or gradient stopped being finite. A TextsTruncated at the end of a
-    stage counts the texts that were longer than what is read of them."""
+    Parameters
+    ----------
+    encoder : Any
+        on the device to train on: an encoder, a masked model, or your own (`check_encoder`)
+    stages : Sequence[Stage]
+        run one after the other
+    output_dir : str|Path
+        checkpoints and history; one folder a run
+    resume : bool, default True
+        go on where a run with the same settings stopped; False starts anew
+    seed : int, default 0
+    dev : Callable[[Any], float|dict]|None, default None
+        score on DEV data, or a dict with "score"; higher is better
+    eval_every : int|None, default None
+        steps between evaluations; None: at the end of a stage
+    save_every : int|str, default "5 minutes"
+        between checkpoints, or a number of steps; one at the end of a stage
+    mixed_precision : str, default "no"
+        "tf32" (products of a GPU in 19 bits), "bf16" or "fp16" (Accelerate's)
+    weight_decay : float, default 0.0
+    max_grad_norm : float, default 1.0
+    workers : int, default 0
+        processes that make batches ahead of the model; 0: in the loop
+    show_progress : bool, default True
+        a bar of each stage
+    label : str|None, default None
+        what stands on the bar before the name of the stage
+    stop_after : int|None, default None
+        end after so many steps (a piece of a long run); 0 loads what there is
+    read_every : int|None, default None
+        steps between looks at the loss; None: on a CPU 1, on a GPU 50
+
+    Returns
+    -------
+    list[dict]
+        a row a step: stage, name, step, loss; dev (dev_scores) where measured, cut where there is
+
+    Raises
+    ------
+    ValueError
+        When `output_dir` holds a run with other settings: it names what differs, and nothing is lost.
+    """
     _check_run(encoder, stages, dev, save_every, mixed_precision, eval_every=eval_every,
                stop_after=stop_after, read_every=read_every)
     accelerator = accelerator_for(encoder, mixed_precision.replace("tf32", "no"))

@@ -33,7 +33,17 @@ class _Translations(TextObjective): # a loss of two lists of vectors, over those
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0), scale=positive(1.))
 class AdditiveMargin(_Translations):
-    "Additive-margin softmax in both directions (CMLM's bitext retrieval; `losses.additive_margin_softmax`)."
+    """Additive-margin softmax in both directions (CMLM's bitext retrieval;
+    `losses.additive_margin_softmax`).
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+    margin : float, default 0.3
+        of the right pair's cosine
+    scale : float, default 1.
+        of the cosines
+    """
     view: View = Pairs()
     margin: float = 0.3 # of the right pair's cosine
     scale: float = 1. # of the cosines
@@ -44,7 +54,14 @@ class AdditiveMargin(_Translations):
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0))
 class MaxHinge(_Translations):
-    "The hardest negative of each direction (VSE++; Contextual Lensing's ranker; `losses.max_hinge`)."
+    """The hardest negative of each direction (VSE++; Contextual Lensing's ranker; `losses.max_hinge`).
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+    margin : float, default 0.2
+        by which the right pair has to win
+    """
     view: View = Pairs()
     margin: float = 0.2 # by which the right pair has to win
 
@@ -53,7 +70,14 @@ class MaxHinge(_Translations):
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0))
 class SumHinge(_Translations):
-    "Every negative that comes too near, to begin with (VSE++; `losses.sum_hinge`)."
+    """Every negative that comes too near, to begin with (VSE++; `losses.sum_hinge`).
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+    margin : float, default 0.2
+        by which the right pair has to win
+    """
     view: View = Pairs()
     margin: float = 0.2 # by which the right pair has to win
 
@@ -64,7 +88,20 @@ def relation(
     u: Tensor, # [n, d], of the premises
     v: Tensor, # [n, d], of the hypotheses
 ) -> Tensor: # [n, 4d]
-    "What the classifier sees of two vectors."
+    """What the classifier sees of two vectors.
+
+    Parameters
+    ----------
+    u : Tensor
+        [n, d], of the premises
+    v : Tensor
+        [n, d], of the hypotheses
+
+    Returns
+    -------
+    Tensor
+        [n, 4d]
+    """
     return torch.cat([u, v, u*v, (u - v).abs()], dim=1)
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +109,16 @@ def relation(
 class Entailment(Known):
     """A two-layer network says how a hypothesis stands to its premise.
 
-    Examples are (premise, hypothesis, class), the class a whole number from 0."""
+    Examples are (premise, hypothesis, class), the class a whole number from 0.
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+    hidden : int, default 512
+        units between the two layers (Contextual Lensing searches 256 to 1024)
+    classes : int, default 3
+        entailment, neutral, contradiction
+    """
     view: View = Pairs()
     hidden: int = 512 # units between the two layers (Contextual Lensing searches 256 to 1024)
     classes: int = 3 # entailment, neutral, contradiction

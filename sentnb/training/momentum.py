@@ -46,13 +46,25 @@ def _check_precision(encoder: nn.Module):
 class MomentumEncoder(nn.Module):
     """A copy of an encoder that follows it slowly (miCSE, section 3.1; MoCo). It is called like the encoder.
 
-    It gives no gradient, works on any module, and does not keep the encoder itself. `encoder` is the copy, in
-    training mode, so that its dropout is on. Processes whose encoders agree have momentum encoders that
-    agree: nothing is sent.
+    It gives no gradient, works on any module, and does not keep the encoder itself. `encoder` is the
+    copy, in training mode, so that its dropout is on. Processes whose encoders agree have momentum
+    encoders that agree: nothing is sent.
 
     >>> slow = MomentumEncoder(encoder)
     >>> z = slow(*batch, head="keep")
-    >>> slow.update(encoder) # after optimizer.step()"""
+    >>> slow.update(encoder) # after optimizer.step()
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        the online encoder, not wrapped for several processes
+    decay : float, default 0.995
+        mu: what is kept of the average at each update; 0 copies
+    dropout : float|None, default 0.3
+        of the copy; None: the encoder's own
+    copied : Sequence[str]|None, default None
+        parts that are not averaged; None: those of HEADS that it has
+    """
     def __init__(self,
         encoder: nn.Module, # the online encoder, not wrapped for several processes
         decay: float=0.995, # mu: what is kept of the average at each update; 0 copies
@@ -72,7 +84,18 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Any, **options: Any) -> Any: # what the encoder gives, without gradient
-        "The copy's answer, under its own dropout in training mode."
+        """The copy's answer, under its own dropout in training mode.
+
+        Parameters
+        ----------
+        *inputs : Any
+        **options : Any
+
+        Returns
+        -------
+        Any
+            what the encoder gives, without gradient
+        """
         return self.encoder(*inputs, **options)
 
     def extra_repr(self) -> str: return f"decay={self.decay}, copied={list(self.copied)}"
@@ -83,7 +106,18 @@ class MomentumEncoder(nn.Module):
 def update(self: MomentumEncoder,
     encoder: nn.Module, # the online encoder, after its step
 ) -> MomentumEncoder: # self
-    "Move every parameter a step of 1 - decay towards the encoder's; copy the head and all buffers."
+    """Move every parameter a step of 1 - decay towards the encoder's; copy the head and all buffers.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        the online encoder, after its step
+
+    Returns
+    -------
+    MomentumEncoder
+        self
+    """
     own, other = ({**dict(module.named_parameters()), **dict(module.named_buffers())}
                   for module in (self.encoder, encoder))
     for name in {**own, **other}:
@@ -100,12 +134,20 @@ def update(self: MomentumEncoder,
 class Queue(nn.Module):
     """The last `size` vectors that were pushed, in float32, without gradient (miCSE, section 3.1: 384).
 
-    In several processes `push` takes the rows of all of them, so that all hold the same queue. `rows` goes to
-    `info_nce(queue=...)`. Its state_dict resumes it.
+    In several processes `push` takes the rows of all of them, so that all hold the same queue. `rows`
+    goes to `info_nce(queue=...)`. Its state_dict resumes it.
 
     >>> queue = Queue(384, dim=192)
     >>> loss = info_nce(z1, z2, symmetric=False, queue=queue.rows)
-    >>> queue.push(z2)"""
+    >>> queue.push(z2)
+
+    Parameters
+    ----------
+    size : int, default 384
+        vectors kept
+    dim : int, default 768
+        of a vector, d
+    """
     def __init__(self,
         size: int=384, # vectors kept
         dim: int=768, # of a vector, d
@@ -120,7 +162,13 @@ class Queue(nn.Module):
 
     @property
     def rows(self) -> Tensor: # float32 [len, d], a copy
-        "What is kept, the oldest first; no row at all before the first push."
+        """What is kept, the oldest first; no row at all before the first push.
+
+        Returns
+        -------
+        Tensor
+            float32 [len, d], a copy
+        """
         size, pushed = len(self.vectors), int(self.pushed)
         if pushed <= size: return self.vectors[:pushed].clone()
         return self.vectors.roll(-(pushed % size), 0)
@@ -135,8 +183,26 @@ def push(self: Queue,
 ) -> Queue: # self
     """Add vectors, in place of the oldest.
 
-    ValueError on another width, TypeError on other than floats, FloatingPointError on vectors that are not
-    finite, which would spoil the batches to come: in every process, whichever holds them."""
+    Parameters
+    ----------
+    rows : Tensor
+        float [n, d], this process's vectors; of more than `size` in all, the last are kept
+
+    Returns
+    -------
+    Queue
+        self
+
+    Raises
+    ------
+    ValueError
+        On another width.
+    TypeError
+        On other than floats.
+    FloatingPointError
+        On vectors that are not finite, which would spoil the batches to come: in every process, whichever
+        holds them.
+    """
     check_floats("rows", rows, "floats, one vector a row")
     size, dim = self.vectors.shape
     if rows.ndim != 2 or rows.shape[1] != dim:

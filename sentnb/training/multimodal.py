@@ -28,10 +28,33 @@ from .views import Draws
 @validated(temperature=positive(0.07), patch_size=integer(1), variant=one_of(*SUP_CON),
            views=one_of("photograph", "dropout"))
 class PictureSupCon(Objective):
-    """Pictures of one class shall be nearer than others, read by the encoder's own layers (VisualCSE, Eq. 4).
+    """Pictures of one class shall be nearer than others, read by the encoder's own layers (VisualCSE, Eq.
+    4).
 
-    Examples are numbers, range(len(pictures)). Pictures are uint8 for views by crop, flip and colour; with
-    views="dropout" the same array is read twice, and may be of floats, as spectrograms are."""
+    Examples are numbers, range(len(pictures)). Pictures are uint8 for views by crop, flip and colour;
+    with views="dropout" the same array is read twice, and may be of floats, as spectrograms are.
+
+    Parameters
+    ----------
+    pictures : np.ndarray
+        [N, height, width, channels]
+    labels : np.ndarray
+        int [N]
+    patch_size : int, default 16
+        cells
+    temperature : float, default 0.07
+        tau
+    variant : str, default "supcon"
+        of `losses.sup_con`: "simclr" needs no labels; "paper_eq4", "released"
+    views : str, default "photograph"
+        or "dropout"
+    positions : bool, default True
+        of the patches
+    own : bool, default False
+        by the patches of a PixelEncoder, grey; else by new ones
+    vit : str|None, default None
+        model.safetensors of a ViT whose embedding layer is taken; None: drawn
+    """
     pictures: np.ndarray = dataclasses.field(compare=False, repr=False) # [N, height, width, channels]
     labels: np.ndarray = dataclasses.field(compare=False, repr=False) # int [N]
     patch_size: int = 16 # cells
@@ -115,7 +138,13 @@ def state(self: PictureSupCon, encoder: Any) -> nn.Module:
 
 @patch
 def settings(self: PictureSupCon) -> dict: # what JSON can hold
-    "Everything that decides it; the file of a ViT by its bytes, wherever it lies."
+    """Everything that decides it; the file of a ViT by its bytes, wherever it lies.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     values = super(PictureSupCon, self).settings()
     if not self.own: del values["own"]   # as before there was any
     return values | (dict(vit=file_sha256(self.vit)[:16]) if self.vit else {})

@@ -26,7 +26,21 @@ from .views import Draws, Pairs, Single, View, check_texts
 # %% ../../nbs/api/3_training/02_objectives.ipynb #0e6f6b8a
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    "What an objective makes of examples, and is given back for the loss."
+    """What an objective makes of examples, and is given back for the loss.
+
+    Parameters
+    ----------
+    tensors : tuple[Tensor, ...]
+        their first dimension is the row
+    texts : Sequence[str], default ()
+        of the rows, where there are any: all first texts, then all second ones ...
+    num_views : int, default 1
+        texts of an example
+    on_host : tuple[int, ...], default ()
+        which tensors stay where they are: lengths, by which rows are put together
+    cut : dict[str, int], default dict()
+        {"at 64 patches": texts}; `Batches` counts
+    """
     tensors: tuple[Tensor, ...] # their first dimension is the row
     texts: Sequence[str] = () # of the rows, where there are any: all first texts, then all second ones ...
     num_views: int = 1 # texts of an example
@@ -50,7 +64,17 @@ class Batch:
     def naming(self,
         vectors: Tensor, # [len(texts), d]
     ) -> Iterator[None]:
-        "A FloatingPointError inside says as well of which texts the vectors are not finite."
+        """A FloatingPointError inside says as well of which texts the vectors are not finite.
+
+        Parameters
+        ----------
+        vectors : Tensor
+            [len(texts), d]
+
+        Yields
+        ------
+        Iterator[None]
+        """
         try: yield
         except FloatingPointError as error:
             bad = [text for text, vector in zip(self.texts, vectors) if not vector.isfinite().all()]
@@ -70,7 +94,28 @@ class Objective:
         encoder: Any,
         max_length: int|None, # of the task
     ) -> Batch: # on the CPU
-        "The examples as tensors. ValueError where they cannot be made of one."
+        """The examples as tensors.
+
+        Parameters
+        ----------
+        examples : Sequence[Any]
+            those of this process
+        draws : Draws
+            all randomness: draws[k] is of examples[k]
+        encoder : Any
+        max_length : int|None
+            of the task
+
+        Returns
+        -------
+        Batch
+            on the CPU
+
+        Raises
+        ------
+        ValueError
+            Where they cannot be made of one.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no batch")
 
     def loss(self,
@@ -78,7 +123,26 @@ class Objective:
         state: nn.Module, # as `state` made it
         batch: Batch, # as `batch` made it, on the encoder's device
     ) -> Tensor: # scalar
-        "The loss of a batch. FloatingPointError where it is not finite; the loop says at which step."
+        """The loss of a batch.
+
+        Parameters
+        ----------
+        encoder : Any
+        state : nn.Module
+            as `state` made it
+        batch : Batch
+            as `batch` made it, on the encoder's device
+
+        Returns
+        -------
+        Tensor
+            scalar
+
+        Raises
+        ------
+        FloatingPointError
+            Where it is not finite; the loop says at which step.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
 # %% ../../nbs/api/3_training/02_objectives.ipynb #8f15c2d7
@@ -87,20 +151,46 @@ def check(self: Objective,
     examples: Sequence[Any], # of the task
     batch_size: int, # examples that meet in a loss, over all processes
 ):
-    "Called when a task is made: ValueError where it cannot take these examples."
+    """Called when a task is made: ValueError where it cannot take these examples.
+
+    Parameters
+    ----------
+    examples : Sequence[Any]
+        of the task
+    batch_size : int
+        examples that meet in a loss, over all processes
+    """
 
 @patch
 def check_encoder(self: Objective,
     encoder: Any,
     max_length: int|None=None, # at which texts are cut; None: the encoder's own
 ):
-    "Called before a run begins: TypeError or ValueError where it cannot train this encoder."
+    """Called before a run begins: TypeError or ValueError where it cannot train this encoder.
+
+    Parameters
+    ----------
+    encoder : Any
+    max_length : int|None, default None
+        at which texts are cut; None: the encoder's own
+    """
 
 @patch
 def state(self: Objective,
     encoder: Any, # as the stage finds it, in training mode
 ) -> nn.Module: # all tensors that must be kept are in its state_dict
-    "What it needs beside the encoder, alike in all processes; what takes gradients is trained."
+    """What it needs beside the encoder, alike in all processes; what takes gradients is trained.
+
+    Parameters
+    ----------
+    encoder : Any
+        as the stage finds it, in training mode
+
+    Returns
+    -------
+    nn.Module
+        all tensors that must be kept are in its state_dict
+    """
     return nn.Module()
 
 @patch
@@ -123,7 +213,13 @@ def _described(name: str, value: Any) -> Any: # what JSON can hold
 
 @patch
 def settings(self: Objective) -> dict: # what JSON can hold
-    "Everything that decides it: its part of the key of a run."
+    """Everything that decides it: its part of the key of a run.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     return dict(objective=type(self).__name__) | {k: _described(k, v) for k, v in vars(self).items()}
 
 # %% ../../nbs/api/3_training/02_objectives.ipynb #9c07e2f1
@@ -135,9 +231,25 @@ def embed(
 ) -> Any: # what forward gives: vectors [n, d], and more where options ask for it
     """What a loss compares: an encoder that has a training head is read behind it.
 
-    With `chunk` the gradient is that of cached vectors (GradCache, Gao et al. 2021): rows are read chunk by
-    chunk and only their vectors kept; when the gradient of the loss comes to a chunk, it is read again with
-    the same dropout, and its activations are let go. ValueError beside attention maps, which stay."""
+    With `chunk` the gradient is that of cached vectors (GradCache, Gao et al. 2021): rows are read chunk
+    by chunk and only their vectors kept; when the gradient of the loss comes to a chunk, it is read again
+    with the same dropout, and its activations are let go. ValueError beside attention maps, which stay.
+
+    Parameters
+    ----------
+    encoder : Any
+    tensors : Sequence[Tensor]
+        as its collate gives them
+    chunk : int|None, default None
+        rows whose activations are held at a time; None: all
+    **options : Any
+        of its forward
+
+    Returns
+    -------
+    Any
+        what forward gives: vectors [n, d], and more where options ask for it
+    """
     if encoder.has_head: options["head"] = "keep"
     if chunk is None: return encoder(*tensors, **options)
     if "attention_layers" in options:
@@ -158,7 +270,21 @@ class TextObjective(Objective):
         rng: random.Random, # of this example in this batch
         encoder: Any,
     ) -> tuple[str, ...]: # as many
-        "What the encoder is given to read."
+        """What the encoder is given to read.
+
+        Parameters
+        ----------
+        texts : tuple[str, ...]
+            of an example, as its view gave them
+        rng : random.Random
+            of this example in this batch
+        encoder : Any
+
+        Returns
+        -------
+        tuple[str, ...]
+            as many
+        """
         return texts
 
     def rows(self,
@@ -166,7 +292,20 @@ class TextObjective(Objective):
         draws: Draws, # draws[k] is of examples[k]
         encoder: Any,
     ) -> list[tuple[str, ...]]: # a tuple an example
-        "What is read of each example. ValueError names the one that has no such views."
+        """What is read of each example. ValueError names the one that has no such views.
+
+        Parameters
+        ----------
+        examples : Sequence[Any]
+        draws : Draws
+            draws[k] is of examples[k]
+        encoder : Any
+
+        Returns
+        -------
+        list[tuple[str, ...]]
+            a tuple an example
+        """
         rows = []
         for index, example, rng in zip(draws.indices, examples, draws, strict=True):
             try: texts = self.view.texts(example, rng)
@@ -215,7 +354,17 @@ def check_encoder(self: TextObjective, encoder: Any, max_length: int|None=None):
 @dataclasses.dataclass(frozen=True)
 @validated(temperature=positive(0.05), chunk=optional(integer(1)))
 class InfoNCE(TextObjective):
-    "Symmetric InfoNCE over a view (Pixel-Linguist, Eq. 2; `losses.info_nce`)."
+    """Symmetric InfoNCE over a view (Pixel-Linguist, Eq. 2; `losses.info_nce`).
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+        the third text of a triple is a hard negative
+    temperature : float, default 0.05
+        tau
+    chunk : int|None, default None
+        texts whose activations are held at a time (`embed`); None: those of the batch
+    """
     view: View = Pairs() # the third text of a triple is a hard negative
     temperature: float = 0.05 # tau
     chunk: int|None = None # texts whose activations are held at a time (`embed`); None: those of the batch
@@ -223,7 +372,13 @@ class InfoNCE(TextObjective):
     takes = (2, 3)
 
     def settings(self) -> dict: # what JSON can hold
-        "A chunk decides which dropout a row gets; without one nothing is said, as before there was any."
+        """A chunk decides which dropout a row gets; without one nothing is said, as before there was any.
+
+        Returns
+        -------
+        dict
+            what JSON can hold
+        """
         return {name: value for name, value in super().settings().items() if (name, value) != ("chunk", None)}
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
@@ -236,7 +391,14 @@ class InfoNCE(TextObjective):
 # %% ../../nbs/api/3_training/02_objectives.ipynb #73c2f18e
 @dataclasses.dataclass(frozen=True)
 class Distillation(TextObjective):
-    "The distance to a teacher's vectors (`losses.vector_distance`), the mean over an example's texts."
+    """The distance to a teacher's vectors (`losses.vector_distance`), the mean over an example's texts.
+
+    Parameters
+    ----------
+    vectors : np.ndarray
+        float [examples, d]
+    view : View, default Single()
+    """
     vectors: np.ndarray = dataclasses.field(compare=False, repr=False) # float [examples, d]
     view: View = Single()
 

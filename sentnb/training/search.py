@@ -20,7 +20,21 @@ def random_trials(
 ) -> list[dict[str, Any]]: # setting -> value, no two alike
     """Trials of a random search; all settings where there are no more than `n`.
 
-    >>> random_trials(dict(batch=(128, 256), margin=(.1, .2, .3)), 4)"""
+    >>> random_trials(dict(batch=(128, 256), margin=(.1, .2, .3)), 4)
+
+    Parameters
+    ----------
+    space : Mapping[str, Sequence]
+        setting -> the values that it may have
+    n : int
+        trials
+    seed : int, default 0
+
+    Returns
+    -------
+    list[dict[str, Any]]
+        setting -> value, no two alike
+    """
     if n < 1: raise ValueError(f"n={n}: expected at least 1 trial")
     if empty := [name for name, values in space.items() if not len(values)]:
         raise ValueError(f"{', '.join(empty)} may have no value: expected at least one each")

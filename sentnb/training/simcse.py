@@ -28,7 +28,21 @@ from .views import Same, Single, View
 @dataclasses.dataclass(frozen=True)
 @validated(variant=one_of(*VARIANTS))
 class AMI:
-    "Attention mutual information of the two views, subtracted from a loss (miCSE, Eq. 3 to 5)."
+    """Attention mutual information of the two views, subtracted from a loss (miCSE, Eq. 3 to 5).
+
+    Parameters
+    ----------
+    weight : float, default 2.5e-3
+        lambda
+    variant : str, default "paper"
+        or "released"
+    layers : tuple[int, ...]|None, default None
+        0 is the first; None: the last third, one lower where released
+    samples : int, default SAMPLES
+        cells drawn in each tile
+    pool_heads : int, default 2
+        adjacent heads in a tile (paper only)
+    """
     weight: float = 2.5e-3 # lambda
     variant: str = "paper" # or "released"
     layers: tuple[int, ...]|None = None # 0 is the first; None: the last third, one lower where released
@@ -44,7 +58,24 @@ class AMI:
     def layers_of(self,
         encoder: Any, # whose attention is asked for
     ) -> tuple[int, ...]:
-        "The layers that it looks at. TypeError for an encoder without maps, ValueError for one with too few."
+        """The layers that it looks at.
+
+        Parameters
+        ----------
+        encoder : Any
+            whose attention is asked for
+
+        Returns
+        -------
+        tuple[int, ...]
+
+        Raises
+        ------
+        TypeError
+            For an encoder without maps.
+        ValueError
+            For one with too few.
+        """
         if not (count := encoder.num_layers):
             raise TypeError(f"ami needs attention maps, and a {type(encoder).__name__} gives none: ami=None, "
                             "or another encoder")
@@ -63,7 +94,21 @@ def term(self: AMI,
     maps_1: list[Tensor], maps_2: list[Tensor], # [n, heads, s, s] of each layer, of both views
     mask: Tensor, # bool [n, s], where both have a token
 ) -> Tensor: # scalar, to be added to a loss
-    "Minus the weighted mutual information over all processes (`losses.attention_mutual_information`)."
+    """Minus the weighted mutual information over all processes (`losses.attention_mutual_information`).
+
+    Parameters
+    ----------
+    maps_1 : list[Tensor]
+    maps_2 : list[Tensor]
+        [n, heads, s, s] of each layer, of both views
+    mask : Tensor
+        bool [n, s], where both have a token
+
+    Returns
+    -------
+    Tensor
+        scalar, to be added to a loss
+    """
     options = dict(samples=self.samples, pool_heads=self.pool_heads, gathered=True)
     return -self.weight*attention_mutual_information(maps_1, maps_2, mask, self.variant, **options)
 
@@ -72,7 +117,21 @@ def read(
     tensors: Sequence[Tensor], # as encoder.collate gives them
     ami: AMI|None=None, # None: no maps
 ) -> tuple[Tensor, list[Tensor], Tensor|None]: # vectors [n, d], as `embed` gives them; maps; mask [n, s]
-    "A forward pass, with the maps that `ami` looks at."
+    """A forward pass, with the maps that `ami` looks at.
+
+    Parameters
+    ----------
+    encoder : Any
+    tensors : Sequence[Tensor]
+        as encoder.collate gives them
+    ami : AMI|None, default None
+        None: no maps
+
+    Returns
+    -------
+    tuple[Tensor, list[Tensor], Tensor|None]
+        vectors [n, d], as `embed` gives them; maps; mask [n, s]
+    """
     if ami is None: return embed(encoder, tensors), [], None
     return embed(encoder, tensors, attention_layers=ami.layers_of(encoder))
 
@@ -80,7 +139,20 @@ def halves(
     maps: list[Tensor], mask: Tensor|None, # as `read` gives them, of all first texts, then of all second ones
     num_views: int,
 ) -> tuple[list[Tensor], list[Tensor], Tensor|None]: # maps of the first, of the second, mask of both
-    "What `term` takes, of a batch that was read at once."
+    """What `term` takes, of a batch that was read at once.
+
+    Parameters
+    ----------
+    maps : list[Tensor]
+    mask : Tensor|None
+        as `read` gives them, of all first texts, then of all second ones
+    num_views : int
+
+    Returns
+    -------
+    tuple[list[Tensor], list[Tensor], Tensor|None]
+        maps of the first, of the second, mask of both
+    """
     if mask is None: return [], [], None
     first, second = mask.chunk(num_views)[:2]
     return [m.chunk(num_views)[0] for m in maps], [m.chunk(num_views)[1] for m in maps], first & second
@@ -96,7 +168,17 @@ class _Siamese(TextObjective): # a text is compared with itself, with attention 
 
 @dataclasses.dataclass(frozen=True)
 class Momentum:
-    "Negatives of earlier batches, from an encoder that follows slowly (miCSE, section 3.1)."
+    """Negatives of earlier batches, from an encoder that follows slowly (miCSE, section 3.1).
+
+    Parameters
+    ----------
+    decay : float, default 0.995
+        what is kept of the average at each step
+    dropout : float|None, default 0.3
+        of the momentum encoder; None: the encoder's own
+    queue : int, default 384
+        vectors
+    """
     decay: float = 0.995 # what is kept of the average at each step
     dropout: float|None = 0.3 # of the momentum encoder; None: the encoder's own
     queue: int = 384 # vectors
@@ -104,7 +186,22 @@ class Momentum:
 @dataclasses.dataclass(frozen=True)
 @validated(temperature=positive(0.05), form=one_of("simcse", "printed"))
 class SimCSE(_Siamese):
-    "SimCSE (Gao et al. 2021, Eq. 1, and of triples Eq. 5), one direction; with `ami` and `momentum` miCSE."
+    """SimCSE (Gao et al. 2021, Eq. 1, and of triples Eq. 5), one direction; with `ami` and `momentum` miCSE.
+
+    Parameters
+    ----------
+    temperature : float, default 0.05
+        tau
+    negatives : bool, default True
+        False: positive pairs alone (miCSE, Table 4)
+    mlp : bool, default False
+        SimCSE's head, Linear and tanh, in training only
+    ami : AMI|None, default None
+    momentum : Momentum|None, default None
+    form : str, default "simcse"
+        or "printed", as in miCSE: both views anchors, no positive in the denominator
+    view : View, default Same()
+    """
     temperature: float = 0.05 # tau
     negatives: bool = True # False: positive pairs alone (miCSE, Table 4)
     mlp: bool = False # SimCSE's head, Linear and tanh, in training only
@@ -161,7 +258,23 @@ def contrast(self: SimCSE,
     hard: Tensor|None=None, # [n, d], what contradicts the first
     queue: Tensor|None=None, # [m, d]
 ) -> Tensor: # scalar
-    "The loss of vectors, in the form that was asked for, over the rows of all processes."
+    """The loss of vectors, in the form that was asked for, over the rows of all processes.
+
+    Parameters
+    ----------
+    a : Tensor
+    b : Tensor
+        [n, d], the vectors of both views
+    hard : Tensor|None, default None
+        [n, d], what contradicts the first
+    queue : Tensor|None, default None
+        [m, d]
+
+    Returns
+    -------
+    Tensor
+        scalar
+    """
     if not self.negatives: return positive_attraction(gather(a), gather(b), self.temperature)
     if self.form == "simcse":
         options = dict(hard_negatives=hard, queue=queue, gathered=True)
@@ -176,7 +289,18 @@ def after_step(self: SimCSE, encoder: Any, state: nn.Module):
 def micse(
     **changes: Any, # settings of SimCSE other than the paper's
 ) -> SimCSE:
-    "miCSE as its paper sets it: SimCSE with head, attention mutual information, momentum encoder and queue."
+    """miCSE as its paper sets it: SimCSE with head, attention mutual information, momentum encoder and
+    queue.
+
+    Parameters
+    ----------
+    **changes : Any
+        settings of SimCSE other than the paper's
+
+    Returns
+    -------
+    SimCSE
+    """
     return SimCSE(**(dict(mlp=True, ami=AMI(), momentum=Momentum()) | changes))
 
 # %% ../../nbs/api/3_training/04_simcse.ipynb #ce6f19f5
@@ -186,7 +310,15 @@ class ContrastiveTension(_Siamese):
 
     Our reading: the second tower is the one that is kept, negatives are other rows of the batch
     (`losses.contrastive_tension`), and all is trained as the task says, where the paper has RMSProp and a
-    learning rate that falls in steps. With `ami` the two views are those of the towers."""
+    learning rate that falls in steps. With `ami` the two views are those of the towers.
+
+    Parameters
+    ----------
+    negatives : int, default 7
+        other texts for each text; 0: positive pairs alone
+    ami : AMI|None, default None
+    view : View, default Single()
+    """
     negatives: int = 7 # other texts for each text; 0: positive pairs alone
     ami: AMI|None = None
     view: View = Single()
@@ -218,9 +350,19 @@ class ContrastiveTension(_Siamese):
 class MirrorBERT(_Siamese):
     """Mirror-BERT (Liu et al. 2021): random span masking and dropout, both views as anchors.
 
-    Our reading: `hidden` characters in a row of the second view give way to the tokeniser's mask token, or to
-    blanks where there is none (rendered text). Drophead, its alternative to dropout, is not here. With `ami`
-    places are compared by number, also behind the span, where the views are shifted."""
+    Our reading: `hidden` characters in a row of the second view give way to the tokeniser's mask token,
+    or to blanks where there is none (rendered text). Drophead, its alternative to dropout, is not here.
+    With `ami` places are compared by number, also behind the span, where the views are shifted.
+
+    Parameters
+    ----------
+    temperature : float, default 0.04
+        tau; the paper's for sentences
+    hidden : int, default 5
+        characters; texts that are not longer stay whole; 0: dropout alone
+    ami : AMI|None, default None
+    view : View, default Same()
+    """
     temperature: float = 0.04 # tau; the paper's for sentences
     hidden: int = 5 # characters; texts that are not longer stay whole; 0: dropout alone
     ami: AMI|None = None
@@ -246,7 +388,19 @@ def twin(
     encoder: nn.Module,
     dropout: float, # of the twin
 ) -> nn.Module: # in training mode; its parameters ARE the encoder's
-    "The same weights under another rate of dropout: what trains one trains the other."
+    """The same weights under another rate of dropout: what trains one trains the other.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+    dropout : float
+        of the twin
+
+    Returns
+    -------
+    nn.Module
+        in training mode; its parameters ARE the encoder's
+    """
     other = copy.deepcopy(encoder, {id(p): p for p in encoder.parameters()}).train()
     set_dropout(other, dropout)
     return other
@@ -256,9 +410,24 @@ def twin(
 class SCD(_Siamese):
     """Self-contrastive decorrelation (Klein and Nabi 2022): dropout at two rates, no negatives.
 
-    Our reading, from memory of the paper: the rates, weights and width are those that it gives for BERT, the
-    projector has one hidden layer with batch normalisation, and the correlations are drawn to the identity as
-    in Barlow Twins (`losses.decorrelation`). In several processes the projector sees the rows of all."""
+    Our reading, from memory of the paper: the rates, weights and width are those that it gives for BERT,
+    the projector has one hidden layer with batch normalisation, and the correlations are drawn to the
+    identity as in Barlow Twins (`losses.decorrelation`). In several processes the projector sees the rows
+    of all.
+
+    Parameters
+    ----------
+    dropout : tuple[float, float], default (0.05, 0.15)
+        of the two views
+    alpha : float, default 0.005
+        weight of the decorrelation
+    off_diagonal : float, default 0.013
+        lambda within it
+    projection : int, default 4096
+        width of the projector
+    ami : AMI|None, default None
+    view : View, default Single()
+    """
     dropout: tuple[float, float] = (0.05, 0.15) # of the two views
     alpha: float = 0.005 # weight of the decorrelation
     off_diagonal: float = 0.013 # lambda within it

@@ -24,7 +24,31 @@ from .objectives import InfoNCE, Objective
            schedule=one_of("linear", "cosine"), accumulate=integer(1), weight=positive(1),
            draws_as=optional(integer(0)))
 class Task:
-    "Examples, what they are trained towards, and the settings of the optimiser."
+    """Examples, what they are trained towards, and the settings of the optimiser.
+
+    Parameters
+    ----------
+    examples : Sequence[Any]
+        texts, pairs, arrays: what the objective takes
+    objective : Objective, default InfoNCE()
+    batch_size : int, default 128
+        examples that meet in one loss
+    learning_rate : float, default 1e-3
+        peak; linear warm-up, then decay to zero
+    warmup_steps : int, default 10
+    schedule : str, default "linear"
+        of the decay, or "cosine"
+    accumulate : int, default 1
+        batches a step
+    max_length : int|None, default None
+        patches or tokens at which texts are cut; None: the encoder's own limit
+    groups : Sequence[str]|None, default None
+        a label for each example: a batch holds examples of one label
+    weight : float, default 1.0
+        of its loss, beside other tasks of a step
+    draws_as : int|None, default None
+        the number of the task whose dice it throws; None: its own place in the stage
+    """
     examples: Sequence[Any] = dataclasses.field(repr=False) # texts, pairs, arrays: what the objective takes
     objective: Objective = InfoNCE()
     batch_size: int = 128 # examples that meet in one loss
@@ -83,7 +107,13 @@ def _fingerprint(examples: Sequence[Any]) -> str: # 16 hexadecimal digits
 
 @patch
 def settings(self: Task) -> dict: # what JSON can hold
-    "Everything that decides it; the examples by fingerprint, as they are when it is first asked for."
+    """Everything that decides it; the examples by fingerprint, as they are when it is first asked for.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     names = "batch_size", "learning_rate", "warmup_steps", "accumulate", "max_length", "weight"
     values = {name: getattr(self, name) for name in names} | dict(objective=self.objective.settings())
     if self.groups is not None: values |= dict(groups=fingerprint(list(self.groups)))
@@ -106,7 +136,27 @@ def _tasks(tasks: Sequence[Task]|None, settings: dict) -> tuple[Task, ...]: # se
 class Stage:
     """One stage of training: tasks, for how long, and which weights go on.
 
-    Tasks in turn are those of VisualCSE, Algorithm 1 and Eq. 1: each with an optimiser of its own."""
+    Tasks in turn are those of VisualCSE, Algorithm 1 and Eq. 1: each with an optimiser of its own.
+
+    Parameters
+    ----------
+    name : str
+        "visual", "topical", "reasoning" ...: decides what is drawn, and becomes that of a folder
+    examples : Sequence[Any]|None, default None
+        of its one task
+    objective : Objective|None, default None
+        of its one task; None: symmetric InfoNCE of pairs
+    steps : int, default 100
+        optimiser steps; of several tasks each takes so many
+    tasks : Sequence[Task]|None, default None
+        several, instead of examples and an objective
+    order : str, default "in turn"
+        of tasks: a step of each "in turn", or "together", one of the weighted sum
+    keep : str, default "last"
+        "last" weights go on to the next stage, or the "best" on dev
+    **settings : Any
+        of its one task, as in `Task`: batch_size, learning_rate, warmup_steps, ...
+    """
     name: str
     tasks: tuple[Task, ...]
     steps: int
@@ -151,7 +201,18 @@ def _hold(self: Stage, **values: Any):
 def dice(self: Stage,
     k: int, # which task
 ) -> int: # the first throws those that it would throw alone
-    "The number by which a task draws its batches, its dropout, and what it trains beside the encoder."
+    """The number by which a task draws its batches, its dropout, and what it trains beside the encoder.
+
+    Parameters
+    ----------
+    k : int
+        which task
+
+    Returns
+    -------
+    int
+        the first throws those that it would throw alone
+    """
     return k if self.tasks[k].draws_as is None else self.tasks[k].draws_as
 
 @patch(as_prop=True)
@@ -161,7 +222,13 @@ def seen(self: Stage) -> int:
 
 @patch
 def settings(self: Stage) -> dict: # what JSON can hold
-    "Everything that decides the stage."
+    """Everything that decides the stage.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     values = dict(name=self.name, steps=self.steps, keep=self.keep)
     if len(self.tasks) == 1: return self.tasks[0].settings() | values
     return values | dict(order=self.order, tasks=[task.settings() for task in self.tasks])
@@ -172,7 +239,20 @@ def epochs(
     examples: Sequence[Any],
     batch_size: int=128,
 ) -> int: # steps, at least 1
-    "How many steps read the examples so many times, with `accumulate` as it is."
+    """How many steps read the examples so many times, with `accumulate` as it is.
+
+    Parameters
+    ----------
+    n : float
+        how many times each example is read; parts of one too
+    examples : Sequence[Any]
+    batch_size : int, default 128
+
+    Returns
+    -------
+    int
+        steps, at least 1
+    """
     if batch_size > len(examples):
         raise ValueError(f"batch_size={batch_size} is more than the {len(examples)} examples")
     if not n > 0: raise ValueError(f"n={n}: expected more than 0 epochs")
@@ -200,7 +280,25 @@ def batch_indices(
 ) -> list[int]: # batch_size distinct indices
     """Which examples meet in a batch.
 
-    Whole epochs of shuffled order, the incomplete rest of each (with groups: of each group) left out."""
+    Whole epochs of shuffled order, the incomplete rest of each (with groups: of each group) left out.
+
+    Parameters
+    ----------
+    n : int
+        examples
+    batch_size : int
+        at most n
+    batch : int
+        number of the batch, from 0
+    seed : int
+    groups : tuple[str, ...]|None, default None
+        one label an example: those of a batch have one label
+
+    Returns
+    -------
+    list[int]
+        batch_size distinct indices
+    """
     if groups is not None:
         per_epoch = len(_epoch_of_groups(groups, batch_size, derive_seed(seed, "order", 0)))
         epoch, place = divmod(batch, per_epoch)
@@ -230,7 +328,20 @@ def task_seed(
     *names: str|int, # what draws
     task: int=0, # as `Stage.dice` gives it
 ) -> int:
-    "The seed of what is drawn for a task."
+    """The seed of what is drawn for a task.
+
+    Parameters
+    ----------
+    seed : int
+    *names : str|int
+        what draws
+    task : int, default 0
+        as `Stage.dice` gives it
+
+    Returns
+    -------
+    int
+    """
     return derive_seed(seed, *names, *([task] if task else []))
 
 def task_label(
@@ -242,7 +353,23 @@ def task_label(
 
 # %% ../../nbs/api/3_training/05_stages.ipynb #2c7da8d8
 class Batches(torch.utils.data.Dataset):
-    "The batches of one task of a stage, from number `first` on; every process of a run makes its own rows."
+    """The batches of one task of a stage, from number `first` on; every process of a run makes its own rows.
+
+    Parameters
+    ----------
+    stage : Stage
+    encoder : Any
+        whose collate makes tensors of texts
+    seed : int, default 0
+        of the run
+    first : int, default 0
+        number of the batch that comes first
+    process : int, default 0
+    processes : int, default 1
+        this one, of how many
+    task : int, default 0
+        its number in the stage
+    """
     def __init__(self,
         stage: Stage,
         encoder: Any, # whose collate makes tensors of texts

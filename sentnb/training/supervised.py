@@ -26,7 +26,17 @@ class Known(TextObjective):
     number = float
 
     def texts_of(self, example: Sequence[Any]) -> Any: # what the view is given
-        "All of an example but the number."
+        """All of an example but the number.
+
+        Parameters
+        ----------
+        example : Sequence[Any]
+
+        Returns
+        -------
+        Any
+            what the view is given
+        """
         return tuple(example[:-1])
 
     def is_right(self,
@@ -54,7 +64,20 @@ class Known(TextObjective):
         encoder: Any, # that embeds
         batch: Batch, # with what is known behind its tensors
     ) -> tuple[Tensor, tuple]: # vectors of this process; of all processes a, b and what is known
-        "Vectors of both texts, beside what is known of them."
+        """Vectors of both texts, beside what is known of them.
+
+        Parameters
+        ----------
+        encoder : Any
+            that embeds
+        batch : Batch
+            with what is known behind its tensors
+
+        Returns
+        -------
+        tuple[Tensor, tuple]
+            vectors of this process; of all processes a, b and what is known
+        """
         *tensors, known = batch.tensors
         vectors = embed(encoder, tensors)
         a, b = (gather(view) for view in vectors.chunk(batch.num_views))
@@ -84,7 +107,14 @@ class CosineRegression(Known):
 class CoSENT(Known):
     """The cosines of pairs shall stand in the order of their scores (`losses.cosent`).
 
-    Examples are (text, text, score), on any scale: higher is more alike."""
+    Examples are (text, text, score), on any scale: higher is more alike.
+
+    Parameters
+    ----------
+    view : View, default Pairs()
+    temperature : float, default 0.05
+        tau
+    """
     view: View = Pairs()
     temperature: float = 0.05 # tau
 
@@ -101,7 +131,14 @@ class CoSENT(Known):
 class SupCon(Known):
     """Texts of one label shall be nearer than others (Khosla et al. 2020; `losses.sup_con`).
 
-    Examples are (text, label), the label a whole number."""
+    Examples are (text, label), the label a whole number.
+
+    Parameters
+    ----------
+    view : View, default Same()
+    temperature : float, default 0.07
+        tau
+    """
     view: View = Same()
     temperature: float = 0.07 # tau
 

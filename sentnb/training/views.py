@@ -20,7 +20,19 @@ from ..core import in_range, validated, derive_seed
 class Draws(Sequence):
     """The random numbers of a batch.
 
-    `draws[k]` is a fresh generator for row k, the same however many processes share the batch."""
+    `draws[k]` is a fresh generator for row k, the same however many processes share the batch.
+
+    Parameters
+    ----------
+    seed : int
+        of the task
+    batch : int
+        its number, from 0
+    indices : Sequence[int]
+        which examples this process has, in the order of its rows
+    start : int, default 0
+        rows of the batch that earlier processes have
+    """
     def __init__(self,
         seed: int, # of the task
         batch: int, # its number, from 0
@@ -38,7 +50,19 @@ class Draws(Sequence):
         name: str, # of what is drawn
         k: int=0, # for which row
     ) -> random.Random:
-        "Another generator: for what is drawn by place in the batch."
+        """Another generator: for what is drawn by place in the batch.
+
+        Parameters
+        ----------
+        name : str
+            of what is drawn
+        k : int, default 0
+            for which row
+
+        Returns
+        -------
+        random.Random
+        """
         return random.Random(derive_seed(self.seed, name, self.batch, self.start + k))
 
 # %% ../../nbs/api/3_training/01_views.ipynb #a49ba52d
@@ -46,7 +70,14 @@ def check_texts(
     examples: Sequence[Any],
     taker: object, # for the message: who takes texts alone
 ):
-    "ValueError names the first example that is no text."
+    """ValueError names the first example that is no text.
+
+    Parameters
+    ----------
+    examples : Sequence[Any]
+    taker : object
+        for the message: who takes texts alone
+    """
     for i, example in enumerate(examples):
         if isinstance(example, str): continue
         raise ValueError(f"examples[{i}] is {type(example).__name__}; "
@@ -55,17 +86,39 @@ def check_texts(
 @dataclasses.dataclass(frozen=True)
 @validated(typo_rate=in_range(0, 1))
 class View:
-    "How an example becomes the texts that are compared. One's own says `views`, and what else differs."
+    """How an example becomes the texts that are compared. One's own says `views`, and what else differs.
+
+    Parameters
+    ----------
+    typo_rate : float, default 0.0
+        share of the examples whose first text is perturbed by the mixture as well
+    """
     typo_rate: float = 0.0 # share of the examples whose first text is perturbed by the mixture as well
 
     def views(self, example: Any, rng: random.Random) -> tuple[str, ...]:
-        "The texts of an example. ValueError on one that has no such views."
+        """The texts of an example.
+
+        Raises
+        ------
+        ValueError
+            On one that has no such views.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no views")
 
     def num_views(self,
         examples: Sequence[Any], # of a task
     ) -> int:
-        "How many texts an example becomes."
+        """How many texts an example becomes.
+
+        Parameters
+        ----------
+        examples : Sequence[Any]
+            of a task
+
+        Returns
+        -------
+        int
+        """
         return 2
 
     def check(self, examples: Sequence[Any]):
@@ -81,7 +134,18 @@ def texts(self: View,
     example: Any,
     rng: random.Random, # of this example in this batch: all randomness
 ) -> tuple[str, ...]:
-    "The texts of an example, the first misspelt where that is drawn."
+    """The texts of an example, the first misspelt where that is drawn.
+
+    Parameters
+    ----------
+    example : Any
+    rng : random.Random
+        of this example in this batch: all randomness
+
+    Returns
+    -------
+    tuple[str, ...]
+    """
     first, *others = self.views(example, rng)
     if self.typo_rate and rng.random() < self.typo_rate: first = augmenters.mixture(first, rng)
     return first, *others
@@ -91,12 +155,30 @@ def tensors(self: View,
     tensors: tuple[Tensor, ...], # what the encoder made of all first texts, then of all second ones ...
     draws: Draws, # of the batch
 ) -> tuple[Tensor, ...]:
-    "What becomes of them: of most views nothing."
+    """What becomes of them: of most views nothing.
+
+    Parameters
+    ----------
+    tensors : tuple[Tensor, ...]
+        what the encoder made of all first texts, then of all second ones ...
+    draws : Draws
+        of the batch
+
+    Returns
+    -------
+    tuple[Tensor, ...]
+    """
     return tensors
 
 @patch
 def settings(self: View) -> dict: # what JSON can hold
-    "Everything that decides it."
+    """Everything that decides it.
+
+    Returns
+    -------
+    dict
+        what JSON can hold
+    """
     return dict(view=type(self).__name__, **vars(self))
 
 # %% ../../nbs/api/3_training/01_views.ipynb #4c11a0be

@@ -24,7 +24,15 @@ from .views import Draws, check_texts
 @dataclasses.dataclass(frozen=True)
 @validated(distance=one_of("cosine", "squares"))
 class TaughtWords(Objective):
-    "A teacher's states of words (`encoders.words`) for a pixel encoder that draws words. Examples are texts."
+    """A teacher's states of words (`encoders.words`) for a pixel encoder that draws words. Examples are
+    texts.
+
+    Parameters
+    ----------
+    teacher : WordTeacher
+    distance : str, default "cosine"
+        or "squares": the mean square of the difference
+    """
     teacher: WordTeacher
     distance: str = "cosine" # or "squares": the mean square of the difference
 

@@ -79,14 +79,32 @@ def _read_words(path: Path, concepts: dict, lines: dict) -> dict:
 
 # %% ../../../nbs/api/1_corpora/08_microworld/01_grammar.ipynb #574ef04b
 class Lexicon(NamedTuple):
-    "Concepts and words, as read by `load_lexicon`."
+    """Concepts and words, as read by `load_lexicon`.
+
+    Parameters
+    ----------
+    concepts : dict[str, dict[str, dict[str, str]]]
+        section -> concept -> column -> cell
+    words : dict[str, dict[str, dict[str, list[dict[str, str]]]]]
+        language -> section -> concept -> words
+    """
     concepts: dict[str, dict[str, dict[str, str]]] # section -> concept -> column -> cell
     words: dict[str, dict[str, dict[str, list[dict[str, str]]]]] # language -> section -> concept -> words
 
 def load_lexicon(
     folder: str|Path|None = None, # None: data/microworld of the project
 ) -> Lexicon:
-    "Read and check the lexicon. LexiconError names file, line, concept and form of the first error."
+    """Read and check the lexicon. LexiconError names file, line, concept and form of the first error.
+
+    Parameters
+    ----------
+    folder : str|Path|None, default None
+        None: data/microworld of the project
+
+    Returns
+    -------
+    Lexicon
+    """
     folder = Path(folder) if folder else data_dir("microworld")
     concepts, lines = {section: {} for section in SECTIONS}, {}
     for section, line, row in _read_sections(folder/"concepts.tsv"):
@@ -214,7 +232,17 @@ _PHRASES = dict(en=_english, de=_german, nl=_dutch, es=_iberian("es"), fr=_frenc
 ORDERS = ("neutral", "time", "place") # what opens the sentence: the subject, the time, the place
 
 class Grammar:
-    "The grammar of one language: turns scenes into sentences."
+    """The grammar of one language: turns scenes into sentences.
+
+    Parameters
+    ----------
+    language : str
+        one of LANGUAGES
+    words : dict[str, dict[str, list[dict[str, str]]]]
+        section -> concept -> one or two words
+    animate : frozenset[str], default frozenset()
+        nouns that Spanish marks as objects: "a un perro"
+    """
     def __init__(self,
         language: str, # one of LANGUAGES
         words: dict[str, dict[str, list[dict[str, str]]]], # section -> concept -> one or two words
@@ -309,7 +337,23 @@ def sentence(self: Grammar,
     order: str="neutral", # one of ORDERS; neutral if the scene has no such phrase
     definite: bool=False, # the agent is known: "the dog", without its quality
 ) -> str:
-    "The sentence for a scene."
+    """The sentence for a scene.
+
+    Parameters
+    ----------
+    scene
+        a `scenes.Scene`
+    style : int, default 0
+        8 bits that choose between two words for each part; `style ^ 255` shares no choice
+    order : str, default "neutral"
+        one of ORDERS; neutral if the scene has no such phrase
+    definite : bool, default False
+        the agent is known: "the dog", without its quality
+
+    Returns
+    -------
+    str
+    """
     text = self._clause(*self._parts(scene, style, order, definite))
     if text.startswith("'s "): return "'s " + text[3].upper() + text[4:] + "." # Dutch: 's Ochtends
     return text + "。" if self.language == "zh" else text[0].upper() + text[1:] + "."
@@ -326,7 +370,21 @@ def _labels(phrase: str, head: str) -> str: # of an English phrase; its last wor
 def tree(self: Grammar,
     scene, style: int=0, order: str="neutral", definite: bool=False, # as for `sentence`
 ) -> str: # a label for each word: "det nsubj aux root det mod obj"
-    """The linearised dependency tree of an English sentence. ValueError: the grammar is not English."""
+    """The linearised dependency tree of an English sentence. ValueError: the grammar is not English.
+
+    Parameters
+    ----------
+    scene
+    style : int, default 0
+    order : str, default "neutral"
+    definite : bool, default False
+        as for `sentence`
+
+    Returns
+    -------
+    str
+        a label for each word: "det nsubj aux root det mod obj"
+    """
     if self.language != "en": raise ValueError(f"trees are drawn for English only, not for {self.language!r}")
     subject, verb, object, place, time, *options = self._parts(scene, style, order, definite)
     _, _, complement = (verb + "  ").split(" ", 2) # auxiliary, gerund, the remainder of the verb

@@ -15,7 +15,23 @@ from fastcore.basics import patch
 SPLITS = ("train", "dev", "test")
 
 class Scene(NamedTuple):
-    "The content of a sentence: concepts of the lexicon, or `\"\"` for an empty slot."
+    """The content of a sentence: concepts of the lexicon, or `""` for an empty slot.
+
+    Parameters
+    ----------
+    agent : str
+    number : str
+        of agents: "one" or "some"
+    quality : str
+        of the agent
+    verb : str
+    object : str
+    object_number : str
+        "one", "some", or "" for a substance and without an object
+    object_quality : str
+    place : str
+    time : str
+    """
     agent: str
     number: str # of agents: "one" or "some"
     quality: str # of the agent
@@ -36,7 +52,13 @@ class Scene(NamedTuple):
 _NO_OBJECT = ("", "", "")
 
 class World:
-    "The concepts without words: which scenes make sense, and how similar two scenes are."
+    """The concepts without words: which scenes make sense, and how similar two scenes are.
+
+    Parameters
+    ----------
+    concepts : dict[str, dict[str, dict[str, str]]]
+        section -> concept -> column -> cell
+    """
     def __init__(self,
         concepts: dict[str, dict[str, dict[str, str]]], # section -> concept -> column -> cell
     ):
@@ -139,7 +161,20 @@ def draw(self: World,
     rng: random.Random,
     verb: str="", agent: str="", place: str="", # fixed slots; "": drawn
 ) -> Scene:
-    "A random scene that makes sense; about half have a place, a third a time, a quarter each quality."
+    """A random scene that makes sense; about half have a place, a third a time, a quarter each quality.
+
+    Parameters
+    ----------
+    rng : random.Random
+    verb : str, default ""
+    agent : str, default ""
+    place : str, default ""
+        fixed slots; "": drawn
+
+    Returns
+    -------
+    Scene
+    """
     verb = verb or rng.choice(self.agent_verbs[agent] if agent else self._all_verbs)
     agent = agent or rng.choice(self.agents[verb])
     places = self.allowed_places[verb, agent]
@@ -161,7 +196,21 @@ def draw_object(self: World,
     agent: str="", # excluded as an object
     noun: str="", # the object; "": drawn
 ) -> tuple[str, str, str]:
-    "An object of the verb, its number and its quality; empty strings for an intransitive verb."
+    """An object of the verb, its number and its quality; empty strings for an intransitive verb.
+
+    Parameters
+    ----------
+    rng : random.Random
+    verb : str
+    agent : str, default ""
+        excluded as an object
+    noun : str, default ""
+        the object; "": drawn
+
+    Returns
+    -------
+    tuple[str, str, str]
+    """
     if not self.objects[verb]: return _NO_OBJECT
     while not noun or noun == agent: noun = rng.choice(self.objects[verb])
     number = self.draw_number(rng, noun, self.verbs[verb]["many"])
@@ -174,7 +223,20 @@ def draw_number(self: World,
     noun: str,
     plural: str="yes", # "no": the verb takes a single object
 ) -> str: # "one" or "some"; "" for a substance
-    "A random grammatical number that noun and verb allow."
+    """A random grammatical number that noun and verb allow.
+
+    Parameters
+    ----------
+    rng : random.Random
+    noun : str
+    plural : str, default "yes"
+        "no": the verb takes a single object
+
+    Returns
+    -------
+    str
+        "one" or "some"; "" for a substance
+    """
     number = self.nouns[noun]["number"]
     if number == "mass": return ""
     return "some" if number == "count" and plural != "no" and rng.random() < .25 else "one"
@@ -275,7 +337,18 @@ def _parent(self: World, noun: str) -> str:
 
 @patch
 def entailed(self: World, rng: random.Random, x: Scene) -> Scene|None: # None: not found in this split
-    "Another scene that is true whenever this one is."
+    """Another scene that is true whenever this one is.
+
+    Parameters
+    ----------
+    rng : random.Random
+    x : Scene
+
+    Returns
+    -------
+    Scene|None
+        None: not found in this split
+    """
     for _ in range(20):
         y = x
         if rng.random() < .5: y = y._replace(agent=self._parent(y.agent))
@@ -326,7 +399,18 @@ _CHANGES = ("verb", "verb", "verb", "agent", "object", "place", "time", "quality
 
 @patch
 def contradicted(self: World, rng: random.Random, x: Scene) -> Scene|None: # None: not found in this split
-    "A scene that cannot be true while this one is."
+    """A scene that cannot be true while this one is.
+
+    Parameters
+    ----------
+    rng : random.Random
+    x : Scene
+
+    Returns
+    -------
+    Scene|None
+        None: not found in this split
+    """
     for _ in range(60):
         y, slot = x, rng.choice(_CHANGES)
         for name in ("quality", "place", "time"):

@@ -19,7 +19,22 @@ def _version(text: str) -> tuple[int, ...]:
 def import_extra(
     module: str, # one of EXTRAS
 ) -> ModuleType:
-    "Import an optional library. ImportError if it is missing or too old, with the command that installs it."
+    """Import an optional library.
+
+    Parameters
+    ----------
+    module : str
+        one of EXTRAS
+
+    Returns
+    -------
+    ModuleType
+
+    Raises
+    ------
+    ImportError
+        If it is missing or too old, with the command that installs it.
+    """
     name, oldest = EXTRAS[module]
     command = f"pip install 'sentnb[{name}]', or pip install '{name}>={oldest}'"
     try: library = importlib.import_module(module)

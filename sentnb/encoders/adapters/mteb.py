@@ -28,15 +28,39 @@ from ...renderer import TextRenderer
 def weights_fingerprint(
     encoder: Any, # a torch module, or an object with numpy arrays
 ) -> str: # 16 hexadecimal digits
-    "A fingerprint of the class, the settings and the weights of an encoder."
+    """A fingerprint of the class, the settings and the weights of an encoder.
+
+    Parameters
+    ----------
+    encoder : Any
+        a torch module, or an object with numpy arrays
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits
+    """
     kind, settings = type(encoder), encoder.settings() if hasattr(encoder, "settings") else None
     return fingerprint([kind.__module__, kind.__qualname__, settings, weights_digest(encoder)])
 
 # %% ../../../nbs/api/2_encoders/09_adapters/04_mteb.ipynb #b34a0a49
 class MtebEncoder:
-    """A model for `mteb.evaluate` (version 2.0 or newer) from any encoder. A pixel encoder also reads images.
+    """A model for `mteb.evaluate` (version 2.0 or newer) from any encoder. A pixel encoder also reads
+    images.
 
-    >>> mteb.evaluate(MtebEncoder(encoder, "owner/name"), tasks)"""
+    >>> mteb.evaluate(MtebEncoder(encoder, "owner/name"), tasks)
+
+    Parameters
+    ----------
+    encoder : Any
+        an object with encode(texts, batch_size=..., show_progress=...)
+    name : str|None, default None
+        "owner/name" in the results of MTEB
+    revision : str|None, default None
+        None: weights_fingerprint, computed on first use
+    **kwargs : Any
+        arguments of MTEB, not used
+    """
     def __init__(self,
         encoder: Any, # an object with encode(texts, batch_size=..., show_progress=...)
         name: str|None = None, # "owner/name" in the results of MTEB
@@ -55,7 +79,13 @@ class MtebEncoder:
 
     @functools.cached_property
     def mteb_model_meta(self) -> Any: # a mteb.models.ModelMeta
-        "Name, revision, width and size of the model. ImportError explains how to install MTEB."
+        """Name, revision, width and size of the model. ImportError explains how to install MTEB.
+
+        Returns
+        -------
+        Any
+            a mteb.models.ModelMeta
+        """
         import_extra("mteb")
         from mteb.models import ModelMeta
         revision = self._revision or weights_fingerprint(self.encoder)
@@ -87,7 +117,28 @@ def encode(self: MtebEncoder,
     show_progress_bar: bool|None = False,
     **kwargs: Any, # task_metadata, hf_split, hf_subset, prompt_type; not used
 ) -> np.ndarray: # float32 [n, d], unit length
-    "Encode all batches. ValueError for a modality that the encoder does not support."
+    """Encode all batches.
+
+    Parameters
+    ----------
+    inputs : Iterable[Mapping[str, Any]]
+        batches: {"text": [...]} or {"image": [...]}
+    batch_size : int, default 256
+        texts per forward pass
+    show_progress_bar : bool|None, default False
+    **kwargs : Any
+        task_metadata, hf_split, hf_subset, prompt_type; not used
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d], unit length
+
+    Raises
+    ------
+    ValueError
+        For a modality that the encoder does not support.
+    """
     batches = iter(inputs)
     first = next(batches, None)
     if first is None: return self.encoder.encode([])
@@ -110,14 +161,38 @@ def _units(vectors: Any) -> torch.Tensor:
 def similarity(self: MtebEncoder,
     embeddings1: Any, embeddings2: Any, # [n, d] and [m, d]
 ) -> torch.Tensor: # float64 [n, m]
-    "Cosine similarities of all pairs."
+    """Cosine similarities of all pairs.
+
+    Parameters
+    ----------
+    embeddings1 : Any
+    embeddings2 : Any
+        [n, d] and [m, d]
+
+    Returns
+    -------
+    torch.Tensor
+        float64 [n, m]
+    """
     return _units(embeddings1) @ _units(embeddings2).T
 
 @patch
 def similarity_pairwise(self: MtebEncoder,
     embeddings1: Any, embeddings2: Any, # [n, d] each
 ) -> torch.Tensor: # float64 [n]
-    "Cosine similarities of corresponding rows."
+    """Cosine similarities of corresponding rows.
+
+    Parameters
+    ----------
+    embeddings1 : Any
+    embeddings2 : Any
+        [n, d] each
+
+    Returns
+    -------
+    torch.Tensor
+        float64 [n]
+    """
     return (_units(embeddings1)*_units(embeddings2)).sum(-1)
 
 # %% ../../../nbs/api/2_encoders/09_adapters/04_mteb.ipynb #454d6390
@@ -177,7 +252,25 @@ def pairs_task(
 ) -> Any: # a mteb task with loaded data
     """Create a task of MTEB from scored pairs, with one subset per language.
 
-    ImportError explains how to install MTEB."""
+    ImportError explains how to install MTEB.
+
+    Parameters
+    ----------
+    pairs : Mapping[str, Pairs]
+        language -> sentences 1, sentences 2, gold scores
+    name : str
+        name of the task, letters and digits
+    split : str, default "test"
+    renderer : TextRenderer|None, default None
+        draws the sentences, for Visual STS
+    longest : int, default 529
+        maximum patches of an image; ValueError names a longer text
+
+    Returns
+    -------
+    Any
+        a mteb task with loaded data
+    """
     import_extra("mteb")
     import datasets
     from mteb.abstasks.sts import AbsTaskSTS
@@ -198,7 +291,24 @@ def sts_task(
     split: str = "test", # select on "dev", report "test"
     renderer: TextRenderer|None = None, # draws the sentences, for Visual STS
 ) -> Any: # a mteb task with loaded data
-    "Create a task of MTEB from an STS test of the local mirror or the Hub (see corpora)."
+    """Create a task of MTEB from an STS test of the local mirror or the Hub (see corpora).
+
+    Parameters
+    ----------
+    name : str, default "STS-B"
+        one of corpora.STS
+    languages : Iterable[str], default ("en",)
+        languages other than English exist for "STS-B" only
+    split : str, default "test"
+        select on "dev", report "test"
+    renderer : TextRenderer|None, default None
+        draws the sentences, for Visual STS
+
+    Returns
+    -------
+    Any
+        a mteb task with loaded data
+    """
     columns = ("sentence1", "sentence2", "score")
     pairs = {}
     for language in [languages] if isinstance(languages, str) else languages:
@@ -211,7 +321,22 @@ def run_task(
     task: Any, # a task from sts_task or pairs_task, or any task of MTEB
     batch_size: int = 256, # texts per forward pass
 ) -> dict[str, dict[str, dict[str, float]]]: # split -> subset -> metric, as fractions
-    "Run `mteb.evaluate` without cache, and return its scores. ImportError explains how to install MTEB."
+    """Run `mteb.evaluate` without cache, and return its scores. ImportError explains how to install MTEB.
+
+    Parameters
+    ----------
+    encoder : Any
+        an encoder, or a MtebEncoder
+    task : Any
+        a task from sts_task or pairs_task, or any task of MTEB
+    batch_size : int, default 256
+        texts per forward pass
+
+    Returns
+    -------
+    dict[str, dict[str, dict[str, float]]]
+        split -> subset -> metric, as fractions
+    """
     mteb = import_extra("mteb")
     model = encoder if isinstance(encoder, MtebEncoder) else MtebEncoder(encoder)
     result = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False,

@@ -55,7 +55,25 @@ def read_pictures(
     """Convert images of text to strips. Long images are truncated, rejected or scrolled, as texts are by the
     renderer.
 
-    TypeError or ValueError for an input that is not an image, or not made of rows of patch_size pixels."""
+    Parameters
+    ----------
+    pictures : Iterable[Any]
+        n images of PIL, or uint8 [16k, w] or [16k, w, 3]; dark on white, lossless
+    config : RenderConfig|None, default None
+        determines patch_size, max_patches and long
+
+    Returns
+    -------
+    Strips
+        as drawn by the renderer
+
+    Raises
+    ------
+    TypeError
+        Or.
+    ValueError
+        For an input that is not an image, or not made of rows of patch_size pixels.
+    """
     config = config or RenderConfig()
     p, room = config.patch_size, config.max_patches - 1
     pieces, index, truncated = [], [], []

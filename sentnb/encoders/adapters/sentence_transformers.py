@@ -26,7 +26,19 @@ from ..checkpoints import read_json
 class SentenceModule(nn.Module):
     """An encoder as the only module of a `SentenceTransformer` (version 5.0 or newer).
 
-    >>> SentenceTransformer(modules=[SentenceModule(encoder)])"""
+    >>> SentenceTransformer(modules=[SentenceModule(encoder)])
+
+    Parameters
+    ----------
+    encoder : Any
+        a PixelEncoder, TextEncoder, StaticEncoder, or another with `encode` and `width`
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        "drop" or "keep" the training head
+    max_seq_length : int|None, default None
+        a lower limit than the encoder's, in patches or tokens
+    """
     save_in_root = True # so that the folder of the SentenceTransformer is also a checkpoint of the encoder
 
     def __init__(self,
@@ -79,7 +91,13 @@ def get_sentence_embedding_dimension(self: SentenceModule) -> int: # its name be
 
 @patch
 def get_config_dict(self: SentenceModule) -> dict[str, Any]: # saved with the encoder
-    "The class of the encoder, and the settings of this module."
+    """The class of the encoder, and the settings of this module.
+
+    Returns
+    -------
+    dict[str, Any]
+        saved with the encoder
+    """
     kind = type(self.encoder)
     return dict(encoder=f"{kind.__module__}.{kind.__qualname__}", normalize=self.normalize, head=self.head,
                 max_seq_length=self._max_seq_length)
@@ -118,9 +136,24 @@ def preprocess(self: SentenceModule,
 ) -> dict[str, torch.Tensor]: # on the CPU
     """Convert inputs to the features of `forward`.
 
-    These are strips as pixel_values (uint8 [m, 16, 16p]) with num_patches and text_index, tokens as input_ids
-    and attention_mask, or, for an encoder without trainable weights, vectors as sentence_embedding. Warns
-    (`TextsTruncated`) for the first batch with truncated texts."""
+    These are strips as pixel_values (uint8 [m, 16, 16p]) with num_patches and text_index, tokens as
+    input_ids and attention_mask, or, for an encoder without trainable weights, vectors as
+    sentence_embedding. Warns (`TextsTruncated`) for the first batch with truncated texts.
+
+    Parameters
+    ----------
+    inputs : Sequence[Any]
+        n texts, or n images of text for a pixel encoder
+    prompt : str|None, default None
+        prepended to each text
+    **kwargs : Any
+        arguments of sentence-transformers, not used
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+        on the CPU
+    """
     inputs, are_images = self._check_inputs(inputs, prompt)
     limit = self.max_seq_length
     if self._draws:
@@ -159,7 +192,20 @@ def forward(self: SentenceModule,
     features: dict[str, torch.Tensor], # from preprocess, on the encoder's device
     **kwargs: Any, # arguments of sentence-transformers, not used
 ) -> dict[str, torch.Tensor]: # with sentence_embedding, float32 [n, d]
-    "Compute the vectors of the inputs."
+    """Compute the vectors of the inputs.
+
+    Parameters
+    ----------
+    features : dict[str, torch.Tensor]
+        from preprocess, on the encoder's device
+    **kwargs : Any
+        arguments of sentence-transformers, not used
+
+    Returns
+    -------
+    dict[str, torch.Tensor]
+        with sentence_embedding, float32 [n, d]
+    """
     if not self._computes: return features
     if self._draws:
         lengths = features["num_patches"]
@@ -179,8 +225,24 @@ def save(self: SentenceModule,
 ) -> None:
     """Write the encoder's files and sentnb_module.json, each atomically.
 
-    FileExistsError if the folder contains another kind of model, ValueError for safe_serialization=False,
-    TypeError for an encoder that is not defined in sentnb.encoders."""
+    Parameters
+    ----------
+    output_path : str|Path
+        a folder; other files are kept
+    *args : Any
+    safe_serialization : bool, default True
+    **kwargs : Any
+        arguments of sentence-transformers
+
+    Raises
+    ------
+    FileExistsError
+        If the folder contains another kind of model.
+    ValueError
+        For safe_serialization=False.
+    TypeError
+        For an encoder that is not defined in sentnb.encoders.
+    """
     record, output = self.get_config_dict(), Path(output_path)
     if not safe_serialization:
         raise ValueError("safe_serialization=False is not supported: weights are saved as safetensors only")
@@ -227,7 +289,35 @@ def load(cls: SentenceModule,
     revision: str|None = None, local_files_only: bool = False, # for the Hub
     **kwargs: Any, # arguments of sentence-transformers, not used
 ) -> SentenceModule: # in eval mode
-    "Load a saved module. FileNotFoundError or ValueError if the folder was not written by `save`."
+    """Load a saved module.
+
+    Parameters
+    ----------
+    model_name_or_path : str|Path
+        a folder, or a Hub id
+    subfolder : str, default ""
+        subfolder with the files of the module
+    token : bool|str|None, default None
+    cache_folder : str|None, default None
+        for the Hub
+    revision : str|None, default None
+    local_files_only : bool, default False
+        for the Hub
+    **kwargs : Any
+        arguments of sentence-transformers, not used
+
+    Returns
+    -------
+    SentenceModule
+        in eval mode
+
+    Raises
+    ------
+    FileNotFoundError
+        Or.
+    ValueError
+        If the folder was not written by `save`.
+    """
     folder = _download_module(model_name_or_path, subfolder, revision=revision, token=token,
                               cache_dir=cache_folder, local_files_only=local_files_only)
     file = folder/_RECORD
@@ -247,9 +337,31 @@ def sentence_transformer(
 ) -> Any: # a sentence_transformers.SentenceTransformer
     """Create `SentenceTransformer(modules=[SentenceModule(encoder)])`.
 
-    ImportError if sentence-transformers is not installed, with the command that installs it.
+    >>> sentence_transformer(encoder).encode(["a sentence", "another"])
 
-    >>> sentence_transformer(encoder).encode(["a sentence", "another"])"""
+    Parameters
+    ----------
+    encoder : Any
+        as in SentenceModule; moved to `device`
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        "drop" or "keep" the training head
+    device : str|torch.device|None, default None
+        None: the device of the encoder
+    **options : Any
+        arguments of SentenceTransformer: prompts, similarity_fn_name, ...
+
+    Returns
+    -------
+    Any
+        a sentence_transformers.SentenceTransformer
+
+    Raises
+    ------
+    ImportError
+        If sentence-transformers is not installed, with the command that installs it.
+    """
     library, module = import_extra("sentence_transformers"), SentenceModule(encoder, normalize, head)
     device = str(device or getattr(encoder, "device", "cpu"))
     return library.SentenceTransformer(modules=[module], device=device, **options)

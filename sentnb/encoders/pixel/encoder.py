@@ -54,10 +54,18 @@ def _check_drawing(render: RenderConfig, config: PixelConfig) -> None:
 class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
     """A sentence encoder over rendered text.
 
-    Use `encode` to embed texts. `forward` is for training and takes the uint8 strips of `TextRenderer`. The
-    render configuration is part of the model and is saved with it, fonts by sha256.
+    Use `encode` to embed texts. `forward` is for training and takes the uint8 strips of `TextRenderer`.
+    The render configuration is part of the model and is saved with it, fonts by sha256.
 
-    >>> PixelEncoder.from_pretrained("sentnb-small").encode(["a sentence", "another"])"""
+    >>> PixelEncoder.from_pretrained("sentnb-small").encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    config : PixelConfig|None, default None
+        architecture
+    render : RenderConfig|None, default None
+        how text is drawn; by default words are aligned to patches
+    """
     lengths_on_host = (1,) # `forward` reads num_patches on the CPU, to avoid synchronising with the GPU
     fonts = () # font files of the checkpoint
 
@@ -110,7 +118,13 @@ def renderer(self: PixelEncoder) -> TextRenderer:
 # %% ../../../nbs/api/2_encoders/04_pixel/02_encoder.ipynb #56d7b69b
 @patch
 def settings(self: PixelEncoder) -> dict: # JSON values
-    "All that defines the model besides its weights: the architecture, and how text is drawn."
+    """All that defines the model besides its weights: the architecture, and how text is drawn.
+
+    Returns
+    -------
+    dict
+        JSON values
+    """
     return dict(encoder=vars(self.config) | {}, render=vars(self.renderer.config) | {})
 
 # %% ../../../nbs/api/2_encoders/04_pixel/02_encoder.ipynb #93a183e7
@@ -119,7 +133,19 @@ def collate(self: PixelEncoder,
     texts: Sequence[str],
     max_length: int|None=None, # patches; None: the limit of the renderer
 ) -> tuple[torch.Tensor, torch.Tensor]: # input of `forward`, on the CPU: uint8 [n, 16, 16p] and int64 [n]
-    "Draw the texts of a batch, one strip each."
+    """Draw the texts of a batch, one strip each.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    max_length : int|None, default None
+        patches; None: the limit of the renderer
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        input of `forward`, on the CPU: uint8 [n, 16, 16p] and int64 [n]
+    """
     strips = self.renderer(texts, max_patches=max_length)
     limit = self.describe_limit(max_length or self.renderer.config.max_patches)
     report_truncation(int(strips.truncated.sum()), len(texts), limit, silent=True)
@@ -129,7 +155,17 @@ def collate(self: PixelEncoder,
 def describe_limit(self: PixelEncoder,
     patches: int, # including the black one
 ) -> str:
-    "Describe the length limit and how to avoid truncation, for a warning."
+    """Describe the length limit and how to avoid truncation, for a warning.
+
+    Parameters
+    ----------
+    patches : int
+        including the black one
+
+    Returns
+    -------
+    str
+    """
     return f"at {patches} patches; long='scroll' (of from_pretrained, or replace) reads them whole"
 
 # %% ../../../nbs/api/2_encoders/04_pixel/02_encoder.ipynb #41bdd28f
@@ -137,7 +173,18 @@ def describe_limit(self: PixelEncoder,
 def patches(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
 ) -> torch.Tensor: # float [n, p, 256] in [0, 1]
-    "Split strips into patches; the rows of a patch are concatenated."
+    """Split strips into patches; the rows of a patch are concatenated.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+
+    Returns
+    -------
+    torch.Tensor
+        float [n, p, 256] in [0, 1]
+    """
     size = self.config.patch_size
     if pixels.dtype != torch.uint8:
         raise TypeError(f"pixels are {pixels.dtype}: expected uint8, 255 = paper, as drawn by TextRenderer")
@@ -151,7 +198,18 @@ def patches(self: PixelEncoder,
 def normalized(self: PixelEncoder,
     patches: torch.Tensor, # float [..., 256], from `patches`; changed in place
 ) -> torch.Tensor: # float [..., 256]
-    "Standardise or whiten patches, according to `config.pixel_normalization`."
+    """Standardise or whiten patches, according to `config.pixel_normalization`.
+
+    Parameters
+    ----------
+    patches : torch.Tensor
+        float [..., 256], from `patches`; changed in place
+
+    Returns
+    -------
+    torch.Tensor
+        float [..., 256]
+    """
     if not self.config.pixel_normalization: return patches
     x = patches.sub_(self.pixel_mean)
     if self.config.pixel_normalization != "whiten": return x.mul_(self.pixel_scale)
@@ -169,7 +227,18 @@ def _weigh(self: PixelEncoder, features: torch.Tensor) -> torch.Tensor: # [..., 
 def patch_states(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
 ) -> torch.Tensor: # [n, 1 + p, d]
-    "The input of the first layer: [CLS] and the projected patches, with positions added."
+    """The input of the first layer: [CLS] and the projected patches, with positions added.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+
+    Returns
+    -------
+    torch.Tensor
+        [n, 1 + p, d]
+    """
     x = self.patches(pixels)
     n, p, _ = x.shape
     if p > self.config.max_patches:
@@ -187,7 +256,18 @@ def patch_states(self: PixelEncoder,
 def patch_weights(self: PixelEncoder,
     pixels: torch.Tensor, # uint8 [n, 16, 16p], 255 = paper
 ) -> torch.Tensor: # [n, p], without gradient
-    "The weight of each patch in the first layer; about 1 on average over the texts of `fit_patch_weights`."
+    """The weight of each patch in the first layer; about 1 on average over the texts of `fit_patch_weights`.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+
+    Returns
+    -------
+    torch.Tensor
+        [n, p], without gradient
+    """
     if not self.config.patch_features:
         raise ValueError("this encoder has patch_features=0, so all patches have the same weight")
     with torch.no_grad():
@@ -201,7 +281,22 @@ def transform(self: PixelEncoder,
     mask: torch.Tensor, # bool [n, s], True where attended to
     maps: dict|None=None, # {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
 ) -> torch.Tensor: # [n, s, d]
-    "Apply the layers and the final norm."
+    """Apply the layers and the final norm.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d], any s positions of `patch_states`
+    mask : torch.Tensor
+        bool [n, s], True where attended to
+    maps : dict|None, default None
+        {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
+
+    Returns
+    -------
+    torch.Tensor
+        [n, s, d]
+    """
     for i, layer in enumerate(self.vit.encoder.layer):
         if maps is None or i not in maps:
             x = layer(x, mask[:, None, None])
@@ -218,7 +313,22 @@ def hidden_states(self: PixelEncoder,
 ) -> tuple[torch.Tensor, torch.Tensor]: # [n, 1 + p, width] after the final norm, and the mask bool [n, 1 + p]
     """The states of all positions; position 0 is [CLS].
 
-    With pooling "first and last", the states before the layers come first."""
+    With pooling "first and last", the states before the layers come first.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p], 255 = paper
+    num_patches : torch.Tensor
+        int64 [n], text patches, excluding the black one
+    maps : dict|None, default None
+        as in `transform`
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        [n, 1 + p, width] after the final norm, and the mask bool [n, 1 + p]
+    """
     if num_patches.shape != (len(pixels),):
         raise ValueError(f"num_patches of shape {tuple(num_patches.shape)}: "
                          f"expected one number for each of the {len(pixels)} strips")
@@ -237,7 +347,22 @@ def pool(self: PixelEncoder,
 ) -> torch.Tensor: # [n, d], not normalized
     """The masked mean over text and black patch (or [CLS]), after the training head with head="keep".
 
-    With pooling "first and last", both means, each scaled to unit length."""
+    With pooling "first and last", both means, each scaled to unit length.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        [n, 1 + p, d]
+    mask : torch.Tensor
+        bool [n, 1 + p]
+    head : str, default "drop"
+        "drop" or "keep" the training head
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d], not normalized
+    """
     one_of("drop", "keep")("head", head)
     if self.config.pooling == "cls": states, mask = states[:, :1], mask[:, :1]
     else: states, mask = states[:, 1:], mask[:, 1:]
@@ -275,7 +400,24 @@ def forward(self: PixelEncoder,
 
     With `attention_layers`, also return a list of maps [n, heads, s, s], one per layer, and the mask
     bool [n, s]. The s positions of a map are [CLS], the patches and the black end patch. A map is 0 past
-    the longest row of its chunk."""
+    the longest row of its chunk.
+
+    Parameters
+    ----------
+    pixels : torch.Tensor
+        uint8 [n, 16, 16p]
+    num_patches : torch.Tensor
+        int64 [n]
+    head : str, default "drop"
+        "keep" in training when device_rows is one
+    attention_layers : Sequence[int]|None, default None
+        also return the attention maps of these layers, from 0
+
+    Returns
+    -------
+    torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], ...
+        [n, d], not normalized; see below
+    """
     chunks = length_chunks(num_patches.cpu(), chunk_rows(len(pixels), pixels.device))
     parts = []
     for strips, lengths in self._chunks(pixels, num_patches, chunks):
@@ -292,7 +434,23 @@ def encode_window(self: PixelEncoder,
     normalize: bool=True, # whether to scale vectors to unit length
     head: str="drop", # or "keep" the training head
 ) -> np.ndarray: # float32 [n, d]
-    "Encode one window of texts; called by `encode`."
+    """Encode one window of texts; called by `encode`.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        strips per forward pass; at most 64 on a CPU
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        or "keep" the training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     strips = self.renderer(texts)
     limit = self.describe_limit(self.renderer.config.max_patches)
     report_truncation(int(strips.truncated.sum()), len(texts), limit)

@@ -19,7 +19,20 @@ def whitening(
     patches: torch.Tensor, # float64 [m, k]
     floor: float=0.05, # added in quadrature to the standard deviations
 ) -> torch.Tensor: # float64 [k, k]: maps centred patches to covariance I
-    "The principal components of patches, divided by their standard deviations, by decreasing variance."
+    """The principal components of patches, divided by their standard deviations, by decreasing variance.
+
+    Parameters
+    ----------
+    patches : torch.Tensor
+        float64 [m, k]
+    floor : float, default 0.05
+        added in quadrature to the standard deviations
+
+    Returns
+    -------
+    torch.Tensor
+        float64 [k, k]: maps centred patches to covariance I
+    """
     variance, components = torch.linalg.eigh(torch.cov(patches.T))
     # the signs of eigenvectors depend on the machine
     components *= components.gather(0, components.abs().argmax(0)[None]).sign()
@@ -31,7 +44,20 @@ def fit_pixel_normalization(self: PixelEncoder,
     texts: list[str], # a sample of some hundred texts
     floor: float=0.05, # minimum standard deviation, of pixels in [0, 1] or of a component
 ) -> PixelEncoder: # itself
-    "Fit mean and scale of the 256 pixel positions, or their whitening, to the patches of texts."
+    """Fit mean and scale of the 256 pixel positions, or their whitening, to the patches of texts.
+
+    Parameters
+    ----------
+    texts : list[str]
+        a sample of some hundred texts
+    floor : float, default 0.05
+        minimum standard deviation, of pixels in [0, 1] or of a component
+
+    Returns
+    -------
+    PixelEncoder
+        itself
+    """
     if not self.config.pixel_normalization:
         raise ValueError("this encoder has pixel_normalization=False: there is nothing to fit")
     strips = self.renderer(texts)
@@ -107,7 +133,22 @@ def fit_patch_weights(self: PixelEncoder, # with patch_features
     """Fit the patch weights to inverse document frequencies, by ridge regression on the features.
 
     The mean weight over the patches of `texts` is 1, and the features are centred. Call
-    `fit_pixel_normalization` first."""
+    `fit_pixel_normalization` first.
+
+    Parameters
+    ----------
+    texts : list[str]
+        a sample of some thousand texts, in all languages
+    groups : Sequence|None, default None
+        group of each text, e.g. its language; the lowest rarity over groups is used
+    ridge : float, default 1.
+        added to the diagonal of the normal equations
+
+    Returns
+    -------
+    PixelEncoder
+        itself
+    """
     if not self.config.patch_features:
         raise ValueError("this encoder has patch_features=0: there is nothing to fit")
     if isinstance(texts, str): raise TypeError("texts is a str: expected a list of texts")

@@ -23,7 +23,38 @@ from ..attention_maps import attend
 @validated(num_channels=one_of(1, 3), pooling=one_of("mean", "cls", "first and last"),
            pixel_normalization=one_of(True, False, "whiten"))
 class PixelConfig:
-    "The architecture of a pixel encoder. Field names follow PIXEL's config.json."
+    """The architecture of a pixel encoder. Field names follow PIXEL's config.json.
+
+    Parameters
+    ----------
+    hidden_size : int, default 192
+        d
+    num_hidden_layers : int, default 4
+    num_attention_heads : int, default 6
+        must divide hidden_size
+    intermediate_size : int, default 768
+        width of the feed-forward layer
+    patch_size : int, default 16
+        pixels; also the height of a strip
+    max_patches : int, default 64
+        number of learned positions, excluding [CLS]
+    num_channels : int, default 1
+        PIXEL has 3; a gray strip is expanded by the projection, not in memory
+    hidden_dropout_prob : float, default 0.1
+    attention_probs_dropout_prob : float, default 0.1
+    layer_norm_eps : float, default 1e-12
+    qkv_bias : bool, default True
+    pixel_normalization : bool|str, default True
+        standardise each of the 256 pixels, or "whiten" them; PIXEL: False
+    head : bool, default False
+        whether a training head (Linear, GELU, LayerNorm) follows the last layer
+    pooling : str, default "mean"
+        "mean" of the patches, "cls", "first and last": means before and after the layers
+    final_norm : bool, default True
+        final LayerNorm; without it, long states have more weight in the mean
+    patch_features : int, default 0
+        number of random cosine features, which also weight the patches; 0: none
+    """
     hidden_size: int = 192 # d
     num_hidden_layers: int = 4
     num_attention_heads: int = 6 # must divide hidden_size
@@ -59,7 +90,17 @@ def from_dict(cls: PixelConfig,
 ) -> PixelConfig:
     """Create a configuration from a config.json. Unknown names are ignored.
 
-    A configuration of PIXEL has `image_size` instead of `max_patches`, and does not normalise pixels."""
+    A configuration of PIXEL has `image_size` instead of `max_patches`, and does not normalise pixels.
+
+    Parameters
+    ----------
+    values : dict[str, Any]
+        content of a config.json, from this library or PIXEL
+
+    Returns
+    -------
+    PixelConfig
+    """
     if values.get("hidden_act", "gelu") != "gelu":
         raise ValueError(f"hidden_act={values['hidden_act']!r} is not supported: expected 'gelu'")
     names = {field.name for field in dataclasses.fields(cls)}
@@ -75,7 +116,22 @@ def sincos_positions(
     d: int, # width, a multiple of 4
     grid: int = 23, # patches per row of the grid
 ) -> torch.Tensor: # float32 [1 + n, d]; the row of [CLS] is zero
-    "The 2-D sin-cos positions of PIXEL: first the column, then the row, each as sines and cosines."
+    """The 2-D sin-cos positions of PIXEL: first the column, then the row, each as sines and cosines.
+
+    Parameters
+    ----------
+    n : int
+        number of patches
+    d : int
+        width, a multiple of 4
+    grid : int, default 23
+        patches per row of the grid
+
+    Returns
+    -------
+    torch.Tensor
+        float32 [1 + n, d]; the row of [CLS] is zero
+    """
     frequency = 1/10000**(np.arange(d//4, dtype=np.float64)/(d/4))
     halves = []
     for axis in (np.arange(n) % grid, np.arange(n)//grid):
@@ -115,7 +171,22 @@ def compute_attention(self: PixelLayer,
     mask: torch.Tensor, # bool [n, 1, 1, s], True where attended to
     maps: list|None=None, # the map [n, heads, s, s] is appended; None: fused attention without a map
 ) -> torch.Tensor: # [n, s, d], before the output projection
-    "Multi-head self-attention."
+    """Multi-head self-attention.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, 1, 1, s], True where attended to
+    maps : list|None, default None
+        the map [n, heads, s, s] is appended; None: fused attention without a map
+
+    Returns
+    -------
+    torch.Tensor
+        [n, s, d], before the output projection
+    """
     n, s, d = x.shape
     parts = self.attention.attention
     q, k, v = (f(x).view(n, s, self.heads, -1).transpose(1, 2) for f in (parts.query, parts.key, parts.value))
@@ -138,7 +209,22 @@ def forward(self: PixelLayer,
     mask: torch.Tensor, # bool [n, 1, 1, s], True where attended to
     maps: list|None=None, # as in `compute_attention`
 ) -> torch.Tensor: # [n, s, d]
-    "Attention and feed-forward layer, each with a residual connection."
+    """Attention and feed-forward layer, each with a residual connection.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, 1, 1, s], True where attended to
+    maps : list|None, default None
+        as in `compute_attention`
+
+    Returns
+    -------
+    torch.Tensor
+        [n, s, d]
+    """
     h = self.attention.output.dense(self.compute_attention(self.layernorm_before(x), mask, maps))
     x = x + F.dropout(h, self.dropout, self.training)
     h = self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
@@ -165,7 +251,14 @@ def initialize(
     model: nn.Module, # a module with `vit`
     config: PixelConfig,
 ) -> None:
-    "Draw all weights from torch's generator."
+    """Draw all weights from torch's generator.
+
+    Parameters
+    ----------
+    model : nn.Module
+        a module with `vit`
+    config : PixelConfig
+    """
     embeddings = model.vit.embeddings
     for module in model.modules():
         if not isinstance(module, (nn.Linear, nn.Conv2d)): continue

@@ -47,7 +47,24 @@ def replace(self: PixelEncoder,
     render: RenderConfig|None=None, # how text is drawn; None: unchanged
     long: str|None=None, # for texts past max_patches: "truncate", "error" or "scroll"; None: as in `render`
 ) -> PixelEncoder: # a copy on the same device, in eval mode
-    "Copy an encoder with another head, dropout or drawing, like `dataclasses.replace`."
+    """Copy an encoder with another head, dropout or drawing, like `dataclasses.replace`.
+
+    Parameters
+    ----------
+    head : bool|None, default None
+        whether to have PIXEL's head (newly initialised if missing); None: unchanged
+    dropout : float|None, default None
+        rate of states and attention; None: unchanged
+    render : RenderConfig|None, default None
+        how text is drawn; None: unchanged
+    long : str|None, default None
+        for texts past max_patches: "truncate", "error" or "scroll"; None: as in `render`
+
+    Returns
+    -------
+    PixelEncoder
+        a copy on the same device, in eval mode
+    """
     config = dataclasses.replace(self.config, head=self.config.head if head is None else head)
     render = _with_fonts(render or self.render_config, self.render_config, self.fonts)
     copy = type(self)(_with_dropout(config, dropout), _with_long(render, long))
@@ -67,8 +84,29 @@ def save_pretrained(self: PixelEncoder,
 ) -> Path: # the folder
     """Write config.json and model.safetensors atomically.
 
-    Other files of the folder (a model card, a folder of results) are kept. FileExistsError if the folder
-    contains something other than a pixel encoder of this library."""
+    Other files of the folder (a model card, a folder of results) are kept.
+
+    Parameters
+    ----------
+    folder : str|Path
+        created; an existing checkpoint is replaced
+    half : bool, default False
+        store the weights as bfloat16: half the size
+    decoder : dict[str, torch.Tensor]|None, default None
+        tensors of a decoder, saved in the same file
+    decoder_config : dict[str, Any]|None, default None
+        its entries of config.json
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    FileExistsError
+        If the folder contains something other than a pixel encoder of this library.
+    """
     def is_checkpoint(path):
         config = path/"config.json"
         return config.exists() and read_json(config).get("model_type") == "sentnb-pixel"
@@ -137,10 +175,38 @@ def from_pretrained(cls: PixelEncoder,
 ) -> PixelEncoder: # in eval mode
     """Load a checkpoint of this library, of PIXEL or of Pixel-Linguist.
 
-    Text is drawn in the fonts of the folder, or in those of the system. Only safetensors are read. ValueError
-    for missing or unknown weights, and for another kind of encoder.
+    Text is drawn in the fonts of the folder, or in those of the system. Only safetensors are read.
 
-    >>> PixelEncoder.from_pretrained("Team-PIXEL/pixel-base", max_patches=64, convert=True)"""
+    >>> PixelEncoder.from_pretrained("Team-PIXEL/pixel-base", max_patches=64, convert=True)
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    max_patches : int|None, default None
+        fewer positions than in the checkpoint, e.g. 64 of PIXEL's 529
+    render : RenderConfig|None, default None
+        other render settings; without fonts, those of the checkpoint are used
+    revision : str|None, default None
+        on the Hub; None: the commit of `MODELS`, else the newest
+    device : str|torch.device, default "cpu"
+    dropout : float|None, default None
+        rate of states and attention, for training; None: as saved
+    long : str|None, default None
+        for texts past max_patches: "truncate", "error" or "scroll"; None: as saved
+    convert : bool, default False
+        convert pickled weights from the Hub to safetensors, once, in the cache
+
+    Returns
+    -------
+    PixelEncoder
+        in eval mode
+
+    Raises
+    ------
+    ValueError
+        For missing or unknown weights, and for another kind of encoder.
+    """
     folder = checkpoint_folder(name, revision, convert=convert)
     values, state = _read_config(folder, name), _read_weights(folder, name)
     config = PixelConfig.from_dict(values)

@@ -63,10 +63,26 @@ class TextEncoder(SentenceEncoder, Pushable, nn.Module):
     """A sentence encoder over tokens: any encoder of `transformers` (BERT, RoBERTa, XLM-R, DistilBERT,
     CANINE, the encoder of T5 or ByT5 ...) and its tokeniser.
 
-    Use `encode` to embed texts; `collate` and `forward` are for training. The training head is SimCSE's: a
-    Linear layer and tanh after the pooling, not BERT's pooler.
+    Use `encode` to embed texts; `collate` and `forward` are for training. The training head is SimCSE's:
+    a Linear layer and tanh after the pooling, not BERT's pooler.
 
-    >>> TextEncoder.from_pretrained("bert-base-uncased", pooling="cls").encode(["a sentence", "another"])"""
+    >>> TextEncoder.from_pretrained("bert-base-uncased", pooling="cls").encode(["a sentence", "another"])
+
+    Parameters
+    ----------
+    model : nn.Module
+        a PreTrainedModel whose output has last_hidden_state
+    tokenizer
+        its tokeniser
+    pooling : str, default "mean"
+        one of POOLINGS
+    max_length : int|None, default None
+        tokens, including special ones; None: the positions of the model
+    long : str, default "truncate"
+        for texts past max_length: "truncate" or "error"
+    head : bool, default False
+        whether to add a training head
+    """
     def __init__(self,
         model: nn.Module, # a PreTrainedModel whose output has last_hidden_state
         tokenizer, # its tokeniser
@@ -119,7 +135,31 @@ def small_text_encoder(
     dropout: float=0.1, # rate of states and attention
     **config, # other fields of BertConfig
 ) -> TextEncoder: # weights drawn from torch's generator
-    "Create an untrained BERT for a tokeniser."
+    """Create an untrained BERT for a tokeniser.
+
+    Parameters
+    ----------
+    tokenizer
+        e.g. from train_wordpiece
+    hidden_size : int, default 192
+    num_hidden_layers : int, default 4
+    num_attention_heads : int, default 6
+        the defaults of PixelConfig
+    intermediate_size : int|None, default None
+        None: four times hidden_size
+    max_length : int, default 128
+        positions
+    pooling : str, default "mean"
+    dropout : float, default 0.1
+        rate of states and attention
+    **config
+        other fields of BertConfig
+
+    Returns
+    -------
+    TextEncoder
+        weights drawn from torch's generator
+    """
     if hidden_size % num_attention_heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of "
                          f"num_attention_heads={num_attention_heads}")
@@ -138,14 +178,37 @@ def count_truncated(self: TextEncoder,
     lengths: Sequence[int], # number of tokens of each text, from `token_ids`
     max_length: int, # as passed to `token_ids`
 ) -> int:
-    "Count the texts that `token_ids` has truncated."
+    """Count the texts that `token_ids` has truncated.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+    lengths : Sequence[int]
+        number of tokens of each text, from `token_ids`
+    max_length : int
+        as passed to `token_ids`
+
+    Returns
+    -------
+    int
+    """
     return count_longer(self.tokenizer, texts, lengths, max_length) if self.long == "truncate" else 0
 
 @patch
 def describe_limit(self: TextEncoder,
     tokens: int, # including special ones
 ) -> str:
-    "Describe the length limit and how to raise it, for a warning."
+    """Describe the length limit and how to raise it, for a warning.
+
+    Parameters
+    ----------
+    tokens : int
+        including special ones
+
+    Returns
+    -------
+    str
+    """
     limit = max_positions(self.model)
     if limit == tokens: return f"at {tokens} tokens, the maximum of this model; split long texts into parts"
     return f"at {tokens} tokens; load the encoder with from_pretrained(..., max_length={limit or 2*tokens})"
@@ -158,7 +221,22 @@ def token_ids(self: TextEncoder,
 ) -> list[list[int]]: # with special tokens, not padded
     """Tokenise. Texts longer than max_length are truncated before the last special token.
 
-    ValueError for such a text if long='error'."""
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        a lower limit than the encoder's
+
+    Returns
+    -------
+    list[list[int]]
+        with special tokens, not padded
+
+    Raises
+    ------
+    ValueError
+        For such a text if long='error'.
+    """
     limit = self.max_length if max_length is None else max_length
     if not 3 <= limit <= self.max_length:
         raise ValueError(f"max_length={limit}: expected from 3 to {self.max_length}, the encoder's own")
@@ -183,7 +261,19 @@ def collate(self: TextEncoder,
     texts: Iterable[str],
     max_length: int|None=None, # a lower limit than the encoder's, in tokens
 ) -> tuple[torch.Tensor, torch.Tensor]: # input_ids and attention_mask, int64 [n, s] on the CPU
-    "Tokenise a batch for `forward`, padded on the right to its longest text."
+    """Tokenise a batch for `forward`, padded on the right to its longest text.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+    max_length : int|None, default None
+        a lower limit than the encoder's, in tokens
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        input_ids and attention_mask, int64 [n, s] on the CPU
+    """
     return pad_rows(self.token_ids(texts, max_length), self.tokenizer.pad_token_id)
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #637443f1
@@ -201,7 +291,22 @@ def hidden_states(self: TextEncoder,
     attention_mask: torch.Tensor, # int64 [n, s], 1 where there is a token
     maps: dict|None=None, # {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
 ) -> tuple[torch.Tensor, torch.Tensor]: # [n, s, d] and the mask bool [n, s]
-    "The states of the last layer, or the mean of two layers, depending on the pooling."
+    """The states of the last layer, or the mean of two layers, depending on the pooling.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+        int64 [n, s]
+    attention_mask : torch.Tensor
+        int64 [n, s], 1 where there is a token
+    maps : dict|None, default None
+        {layer: None}: filled with the attention maps [n, heads, s, s] of these layers
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        [n, s, d] and the mask bool [n, s]
+    """
     first, length = dict(first_last=1, embedding_last=0).get(self.pooling), input_ids.shape[1]
     if self.config.model_type == "canine":
         input_ids, attention_mask = _pad_for_canine(self.config.downsampling_rate, input_ids, attention_mask)
@@ -218,7 +323,22 @@ def pool(self: TextEncoder,
     mask: torch.Tensor, # bool [n, s]
     head: str="drop", # "drop" or "keep" the training head
 ) -> torch.Tensor: # [n, d], not normalised
-    "Pool the states of each row, and apply the training head with head='keep'."
+    """Pool the states of each row, and apply the training head with head='keep'.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, s]
+    head : str, default "drop"
+        "drop" or "keep" the training head
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d], not normalised
+    """
     one_of("drop", "keep")("head", head)
     vectors = pool_states(states, mask, self.pooling)
     if head == "drop": return vectors
@@ -237,7 +357,24 @@ def forward(self: TextEncoder,
     only.
 
     With `attention_layers`, also return a list of maps [n, heads, s, s], one per layer, and the mask
-    bool [n, s]. A map is 0 beyond the longest row of its chunk."""
+    bool [n, s]. A map is 0 beyond the longest row of its chunk.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+        int64 [n, s]
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    head : str, default "drop"
+        "keep" in training when there is one
+    attention_layers : Sequence[int]|None, default None
+        also return the attention maps of these layers, from 0
+
+    Returns
+    -------
+    torch.Tensor|tuple[torch.Tensor, list[torch.Tensor], ...
+        [n, d], not normalised
+    """
     parts, chunks = [], []
     for rows, (ids, mask) in split_by_length(attention_mask.sum(1), input_ids, attention_mask):
         maps = map_layers(attention_layers, self.config.num_hidden_layers)
@@ -254,7 +391,23 @@ def encode_window(self: TextEncoder,
     normalize: bool=True, # whether to scale vectors to unit length
     head: str="drop", # or "keep" the training head
 ) -> np.ndarray: # float32 [n, d]
-    "Encode one window of texts; called by `encode`."
+    """Encode one window of texts; called by `encode`.
+
+    Parameters
+    ----------
+    texts : list[str]
+    batch_size : int, default 256
+        texts per forward pass; at most 64 on a CPU
+    normalize : bool, default True
+        whether to scale vectors to unit length
+    head : str, default "drop"
+        or "keep" the training head
+
+    Returns
+    -------
+    np.ndarray
+        float32 [n, d]
+    """
     rows = self.token_ids(texts)
     lengths = torch.tensor([len(row) for row in rows])
     size = min(batch_size, CPU_ROWS) if self.device.type == "cpu" else batch_size
@@ -276,7 +429,13 @@ def _tokenizer_settings(tokenizer, code_points: bool) -> object: # JSON values
 
 @patch
 def settings(self: TextEncoder) -> dict: # JSON values
-    "All that defines the model besides its weights, with a fingerprint of the tokeniser."
+    """All that defines the model besides its weights, with a fingerprint of the tokeniser.
+
+    Returns
+    -------
+    dict
+        JSON values
+    """
     volatile = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures")
     config = {name: value for name, value in self.config.to_dict().items() if name not in volatile}
     tokenizer = fingerprint(_tokenizer_settings(self.tokenizer, self.config.model_type == "canine"))
@@ -292,7 +451,27 @@ def save_encoder(
     half: bool=False, # store the weights as bfloat16
     **notes, # further entries of sentnb.json
 ) -> Path: # the folder
-    "Write an encoder, or a model that contains one, in the format of transformers."
+    """Write an encoder, or a model that contains one, in the format of transformers.
+
+    Parameters
+    ----------
+    encoder : TextEncoder
+    folder : str|Path
+        as in TextEncoder.save_pretrained
+    state : dict[str, torch.Tensor]
+        weights under the names of `architecture`; the training head is added
+    architecture : str
+        name of a class of transformers
+    half : bool, default False
+        store the weights as bfloat16
+    **notes
+        further entries of sentnb.json
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     head = encoder.head.state_dict() if encoder.has_head else {}
     state = state | {f"head.{name}": weight for name, weight in head.items()}
     notes = dict(pooling=encoder.pooling, max_length=encoder.max_length, long=encoder.long) | notes
@@ -304,7 +483,21 @@ def save_pretrained(self: TextEncoder,
     folder: str|Path, # created; an existing text checkpoint of this library is replaced
     half: bool=False, # store the weights as bfloat16: half the size
 ) -> Path: # the folder
-    "Write a folder for `AutoModel` and `AutoTokenizer`, with pooling and length in sentnb.json, atomically."
+    """Write a folder for `AutoModel` and `AutoTokenizer`, with pooling and length in sentnb.json,
+    atomically.
+
+    Parameters
+    ----------
+    folder : str|Path
+        created; an existing text checkpoint of this library is replaced
+    half : bool, default False
+        store the weights as bfloat16: half the size
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     return save_encoder(self, folder, self.model.state_dict(), type(self.model).__name__, half)
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #674091f4
@@ -313,7 +506,24 @@ def build_encoder(
     pooling: str|None=None, max_length: int|None=None, long: str|None=None, # None: as in `notes`
     cls: type=TextEncoder,
 ) -> TextEncoder:
-    "Create an encoder, with its training head, from the result of load_checkpoint."
+    """Create an encoder, with its training head, from the result of load_checkpoint.
+
+    Parameters
+    ----------
+    model : nn.Module
+    tokenizer
+    notes : dict
+    folder : Path
+        the result of load_checkpoint
+    pooling : str|None, default None
+    max_length : int|None, default None
+    long : str|None, default None
+        None: as in `notes`
+
+    Returns
+    -------
+    TextEncoder
+    """
     if max_length is None: max_length = notes.get("max_length")
     head = bool(getattr(model.config, "head", False))
     encoder = cls(model, tokenizer, pooling or notes.get("pooling", "mean"), max_length,
@@ -335,9 +545,37 @@ def from_pretrained(cls: TextEncoder,
     dropout: float|None=None, # rate for training; None: as saved
     convert: bool=False, # convert pickled weights to safetensors
 ) -> TextEncoder: # in eval mode, float32
-    """Load a checkpoint from this library or the Hub: safetensors only, no remote code.
+    """Load a checkpoint from this library or the Hub: safetensors only, no remote code. Warns if
+    ConditionalMaskedLanguageModel would return other vectors.
 
-    ValueError if weights are missing. Warns if ConditionalMaskedLanguageModel would return other vectors."""
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    pooling : str|None, default None
+        one of POOLINGS; None: as saved, else "mean"
+    max_length : int|None, default None
+        None: as saved, else the positions of the model
+    revision : str|None, default None
+        on the Hub; pin it
+    device : str|torch.device, default "cpu"
+    long : str|None, default None
+        "truncate" or "error"; None: as saved, else "truncate"
+    dropout : float|None, default None
+        rate for training; None: as saved
+    convert : bool, default False
+        convert pickled weights to safetensors
+
+    Returns
+    -------
+    TextEncoder
+        in eval mode, float32
+
+    Raises
+    ------
+    ValueError
+        If weights are missing.
+    """
     loaded = load_checkpoint(AutoModel, name, revision, convert)
     encoder = build_encoder(*loaded, pooling, max_length, long, cls).to(device).eval()
     if dropout is not None: set_dropout(encoder, dropout)

@@ -58,7 +58,21 @@ class MaskedLanguageModel(Pushable, nn.Module):
     In each text `mask_ratio` of the tokens are predicted, at least one; special tokens are excluded.
 
     >>> model = MaskedLanguageModel(encoder)
-    >>> loss = model(*model.masked_batch(texts, random.Random(0)))"""
+    >>> loss = model(*model.masked_batch(texts, random.Random(0)))
+
+    Parameters
+    ----------
+    encoder : TextEncoder
+        trained in place
+    mask_ratio : float, default 0.15
+        share of the tokens of a text that is predicted
+    mask_share : float, default 0.8
+        share of predicted tokens that is replaced by [MASK]
+    random_share : float, default 0.1
+        share of predicted tokens that is replaced by a random token
+    model : nn.Module|None, default None
+        transformers' masked language model of `encoder.model`; None: a new head
+    """
     config = encoder_property("config")
     device = encoder_property("device")
     max_length = encoder_property("max_length")
@@ -81,7 +95,13 @@ class MaskedLanguageModel(Pushable, nn.Module):
         self._ordinary = [i for i in range(len(encoder.tokenizer)) if i not in self._special]
 
     def settings(self) -> dict: # JSON values
-        "All that defines the model besides its weights."
+        """All that defines the model besides its weights.
+
+        Returns
+        -------
+        dict
+            JSON values
+        """
         masking = dict(mask_ratio=self.mask_ratio, mask_share=self.mask_share, random_share=self.random_share)
         return dict(self.encoder.settings(), **masking)
 
@@ -113,7 +133,24 @@ def masked_batch(self: MaskedLanguageModel,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: # corrupted input_ids, mask, labels; int64 [n, s]
     """Tokenise and corrupt texts; labels are -100 where nothing is predicted.
 
-    ValueError if no text has a token that can be predicted."""
+    Parameters
+    ----------
+    texts : Sequence[str]
+    rng : random.Random|Sequence[random.Random]
+        source of all randomness, or one for each text
+    max_length : int|None, default None
+        a lower limit than the encoder's, in tokens
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+        corrupted input_ids, mask, labels; int64 [n, s]
+
+    Raises
+    ------
+    ValueError
+        If no text has a token that can be predicted.
+    """
     rows = self.encoder.token_ids(texts, max_length)
     rngs = rng if isinstance(rng, Sequence) else [rng]*len(rows)
     labels = [self._corrupt(row, text_rng) for row, text_rng in zip(rows, rngs, strict=True)]
@@ -128,7 +165,21 @@ def logits(self: MaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, # int64 [n, s]
     chosen: torch.Tensor, # bool [n, s], positions to predict
 ) -> torch.Tensor: # [m, vocabulary], rows in the order of input_ids[chosen]
-    "Scores of all tokens of the vocabulary at the m chosen positions."
+    """Scores of all tokens of the vocabulary at the m chosen positions.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+        int64 [n, s]
+    chosen : torch.Tensor
+        bool [n, s], positions to predict
+
+    Returns
+    -------
+    torch.Tensor
+        [m, vocabulary], rows in the order of input_ids[chosen]
+    """
     with attention_backend(input_ids.device):
         states = self.encoder.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
     return self.decoder(states[chosen])
@@ -137,7 +188,20 @@ def logits(self: MaskedLanguageModel,
 def forward(self: MaskedLanguageModel,
     input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, # from masked_batch
 ) -> torch.Tensor: # float32 scalar
-    "The mean cross entropy of the predicted tokens."
+    """The mean cross entropy of the predicted tokens.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor
+    attention_mask : torch.Tensor
+    labels : torch.Tensor
+        from masked_batch
+
+    Returns
+    -------
+    torch.Tensor
+        float32 scalar
+    """
     logits, targets = [], []
     for _, (ids, mask, label) in split_by_length(attention_mask.sum(1), input_ids, attention_mask, labels):
         chosen = label != -100
@@ -154,7 +218,24 @@ def accuracy(self: MaskedLanguageModel,
     batch_size: int=64,
     max_length: int|None=None, # in tokens
 ) -> dict: # accuracy and top5 (shares), loss (nats per token), n (number of predicted tokens)
-    "Masked-LM accuracy: the share of predicted tokens for which the best (one of the five best) is correct."
+    """Masked-LM accuracy: the share of predicted tokens for which the best (one of the five best) is
+    correct.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        held-out texts
+    seed : int, default 0
+        seed of the masking
+    batch_size : int, default 64
+    max_length : int|None, default None
+        in tokens
+
+    Returns
+    -------
+    dict
+        accuracy and top5 (shares), loss (nats per token), n (number of predicted tokens)
+    """
     right = right5 = n = 0
     loss = 0.
     with evaluating(self):
@@ -177,7 +258,20 @@ def fill(self: MaskedLanguageModel,
     text: str, # with one or more [MASK]
     k: int=5, # number of predictions
 ) -> list[list[tuple[str, float]]]: # for each [MASK] the k most likely tokens with their probabilities
-    "Predict the masked tokens of a text."
+    """Predict the masked tokens of a text.
+
+    Parameters
+    ----------
+    text : str
+        with one or more [MASK]
+    k : int, default 5
+        number of predictions
+
+    Returns
+    -------
+    list[list[tuple[str, float]]]
+        for each [MASK] the k most likely tokens with their probabilities
+    """
     tokenizer = self.encoder.tokenizer
     ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
     chosen = ids == tokenizer.mask_token_id
@@ -195,7 +289,24 @@ def save_pretrained(self: MaskedLanguageModel,
     extra_weights: Mapping[str, torch.Tensor]|None=None, # weights of an enclosing model, under other names
     **notes: Any, # further entries of sentnb.json
 ) -> Path: # the folder
-    "Write a folder for `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel`."
+    """Write a folder for `AutoModelForMaskedLM`, `TextEncoder` and `MaskedLanguageModel`.
+
+    Parameters
+    ----------
+    folder : str|Path
+        as in TextEncoder.save_pretrained
+    half : bool, default False
+        store the weights as bfloat16
+    extra_weights : Mapping[str, torch.Tensor]|None, default None
+        weights of an enclosing model, under other names
+    **notes : Any
+        further entries of sentnb.json
+
+    Returns
+    -------
+    Path
+        the folder
+    """
     parts = {self._prefix: self.encoder.model, self._name: self.decoder}
     state = {f"{part}.{name}": weight
              for part, module in parts.items() for name, weight in module.state_dict().items()}
@@ -210,7 +321,28 @@ def from_pretrained(cls: MaskedLanguageModel,
     device: str|torch.device="cpu",
     **masking: float, # mask_ratio, mask_share, random_share; default: as saved
 ) -> MaskedLanguageModel: # in eval mode, float32
-    "Load encoder and head. ValueError if the checkpoint has no head."
+    """Load encoder and head.
+
+    Parameters
+    ----------
+    name : str|Path
+        a name in data/checkpoints, a folder, or a Hub id
+    revision : str|None, default None
+        on the Hub; pin it
+    device : str|torch.device, default "cpu"
+    **masking : float
+        mask_ratio, mask_share, random_share; default: as saved
+
+    Returns
+    -------
+    MaskedLanguageModel
+        in eval mode, float32
+
+    Raises
+    ------
+    ValueError
+        If the checkpoint has no head.
+    """
     model, tokenizer, notes, folder = load_checkpoint(AutoModelForMaskedLM, name, revision)
     defaults = dict(mask_ratio=.15, mask_share=.8, random_share=.1)
     if unknown := sorted(masking.keys() - defaults):

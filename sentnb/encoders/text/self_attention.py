@@ -78,8 +78,22 @@ def forward_with_maps(
 ): # output of the model
     """A forward pass that also fills `maps`.
 
-    A model that does not use the registry (MPNet) computes the maps of all layers. ValueError for a model
-    whose layers have no map of that shape (CANINE)."""
+    A model that does not use the registry (MPNet) computes the maps of all layers.
+
+    Parameters
+    ----------
+    model : nn.Module
+        a PreTrainedModel, an encoder
+    maps : dict|None
+        {layer: None}: filled with [n, heads, s, s], after softmax and dropout; None: no maps
+    **inputs : Tensor
+        inputs of the model
+
+    Raises
+    ------
+    ValueError
+        For a model whose layers have no map of that shape (CANINE).
+    """
     if maps is None: return model(**inputs)
     if not model._can_set_attn_implementation(): return _select_maps(model, maps, inputs)
     with _use_attention(model, maps): out = model(**inputs)

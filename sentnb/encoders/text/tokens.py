@@ -21,7 +21,17 @@ from ..base import chunk_rows, iterate_texts, length_chunks
 def replace_surrogates(
     text: str,
 ) -> str: # of the same length
-    "Replace lone surrogates by U+FFFD."
+    """Replace lone surrogates by U+FFFD.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        of the same length
+    """
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #ad2b82b7
@@ -67,7 +77,30 @@ def train_wordpiece(
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
     """Train a WordPiece vocabulary (BERT, section 3). The same texts give the same vocabulary.
 
-    ValueError if vocab_size is too small for the alphabet."""
+    Parameters
+    ----------
+    texts : Iterable[str]
+        read twice; an iterator is kept in memory
+    vocab_size : int, default 8192
+        maximum number of tokens, including the five special ones
+    lowercase : bool, default True
+    strip_accents : bool, default False
+        as in BERT's uncased models, which do not distinguish é and e, й and и
+    min_frequency : int, default 2
+        minimum frequency of a pair of pieces that is merged
+    max_alphabet : int|None, default None
+        size of the alphabet; None: a quarter of vocab_size
+
+    Returns
+    -------
+    PreTrainedTokenizerFast
+        [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
+
+    Raises
+    ------
+    ValueError
+        If vocab_size is too small for the alphabet.
+    """
     if isinstance(texts, Iterator): texts = list(texts)
     cleaner = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     normalizer = normalizers.Sequence([normalizers.NFC(), cleaner])
@@ -102,7 +135,22 @@ def train_characters(
     vocab_size: int=1024, # maximum number of tokens, including the five special ones; rarer ones are [UNK]
     lowercase: bool=True,
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
-    "A vocabulary of the most frequent characters, including spaces. The same texts give the same vocabulary."
+    """A vocabulary of the most frequent characters, including spaces. The same texts give the same
+    vocabulary.
+
+    Parameters
+    ----------
+    texts : Iterable[str]
+        read once
+    vocab_size : int, default 1024
+        maximum number of tokens, including the five special ones; rarer ones are [UNK]
+    lowercase : bool, default True
+
+    Returns
+    -------
+    PreTrainedTokenizerFast
+        [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
+    """
     if vocab_size <= len(SPECIAL_TOKENS):
         raise ValueError(f"vocab_size={vocab_size} is too small: {len(SPECIAL_TOKENS)} special tokens "
                          "leave no room for a character")
@@ -116,7 +164,17 @@ def train_characters(
 def byte_tokenizer(
     lowercase: bool=True,
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, the bytes follow
-    "A vocabulary of the 256 bytes of UTF-8. It needs no training and has no unknown tokens."
+    """A vocabulary of the 256 bytes of UTF-8. It needs no training and has no unknown tokens.
+
+    Parameters
+    ----------
+    lowercase : bool, default True
+
+    Returns
+    -------
+    PreTrainedTokenizerFast
+        [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, the bytes follow
+    """
     tokens = sorted(pre_tokenizers.ByteLevel.alphabet())
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return _singles(tokens, _clean_normalizer(lowercase), to_bytes, decoders.ByteLevel())
@@ -126,7 +184,20 @@ def pad_rows(
     rows: list[list[int]], # token ids or labels
     value: int, # value of the padding
 ) -> tuple[torch.Tensor, torch.Tensor]: # int64 [n, s], and the mask int64 [n, s], 0 at padding
-    "Pad rows to the longest row."
+    """Pad rows to the longest row.
+
+    Parameters
+    ----------
+    rows : list[list[int]]
+        token ids or labels
+    value : int
+        value of the padding
+
+    Returns
+    -------
+    tuple[torch.Tensor, torch.Tensor]
+        int64 [n, s], and the mask int64 [n, s], 0 at padding
+    """
     ids = torch.full((len(rows), max(map(len, rows), default=0)), value)
     for target, row in zip(ids, rows): target[:len(row)] = torch.tensor(row)
     lengths = torch.tensor([len(row) for row in rows])
@@ -137,7 +208,20 @@ def split_by_length(
     lengths: torch.Tensor, # int64 [n], lengths of the rows
     *tensors: torch.Tensor, # [n, s] each
 ) -> Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]: # row numbers int64 [m]; these rows of each tensor
-    "Split tensors into chunks of similar length, each as wide as its longest row."
+    """Split tensors into chunks of similar length, each as wide as its longest row.
+
+    Parameters
+    ----------
+    lengths : torch.Tensor
+        int64 [n], lengths of the rows
+    *tensors : torch.Tensor
+        [n, s] each
+
+    Yields
+    ------
+    Iterator[tuple[torch.Tensor, Sequence[torch.Tensor]]]
+        row numbers int64 [m]; these rows of each tensor
+    """
     size, lengths = chunk_rows(len(lengths), lengths.device), lengths.cpu()
     for rows in length_chunks(lengths, size):
         width = int(lengths[rows].max())
@@ -150,7 +234,21 @@ def count_longer(
     lengths: Sequence[int], # number of tokens of each text after truncation to `limit`
     limit: int,
 ) -> int:
-    "Count the texts with more than `limit` tokens."
+    """Count the texts with more than `limit` tokens.
+
+    Parameters
+    ----------
+    tokenizer
+        a tokeniser of transformers
+    texts : Sequence[str]
+    lengths : Sequence[int]
+        number of tokens of each text after truncation to `limit`
+    limit : int
+
+    Returns
+    -------
+    int
+    """
     full = [replace_surrogates(text) for text, length in zip(texts, lengths) if length == limit]
     if not full: return 0
     options = dict(return_attention_mask=False, return_token_type_ids=False, verbose=False)
@@ -162,7 +260,22 @@ def pool_states(
     mask: torch.Tensor, # bool [n, s]
     pooling: str, # "cls": first state; "max": maximum of each dimension; otherwise the mean
 ) -> torch.Tensor: # [n, d]
-    "Pool the states of each row."
+    """Pool the states of each row.
+
+    Parameters
+    ----------
+    states : torch.Tensor
+        [n, s, d]
+    mask : torch.Tensor
+        bool [n, s]
+    pooling : str
+        "cls": first state; "max": maximum of each dimension; otherwise the mean
+
+    Returns
+    -------
+    torch.Tensor
+        [n, d]
+    """
     if pooling == "cls": return states[:, 0]
     if pooling == "max": return states.masked_fill(~mask[..., None], -torch.inf).amax(1)
     weight = mask[..., None].to(states.dtype)

@@ -29,7 +29,33 @@ def save_checkpoint(
     notes: dict, # content of sentnb.json
     half: bool=False, # store float32 weights as bfloat16
 ) -> Path: # the folder
-    "Write a checkpoint atomically. FileExistsError if the folder contains something else."
+    """Write a checkpoint atomically.
+
+    Parameters
+    ----------
+    folder : str|Path
+        created; an existing text checkpoint of this library is replaced
+    state : Mapping[str, torch.Tensor]
+        weights; tied ones are stored under their first name
+    config : dict
+        configuration of the model in transformers
+    tokenizer
+        a tokeniser of transformers
+    notes : dict
+        content of sentnb.json
+    half : bool, default False
+        store float32 weights as bfloat16
+
+    Returns
+    -------
+    Path
+        the folder
+
+    Raises
+    ------
+    FileExistsError
+        If the folder contains something else.
+    """
     def is_checkpoint(path):
         record = path/"sentnb.json"
         return record.is_file() and read_json(record).get("model_type") == "sentnb-text"
@@ -52,7 +78,27 @@ def text_folder(
     revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
     convert: bool=False, # convert pickled weights to safetensors, in the cache
 ) -> Path: # a folder with config.json and safetensors
-    "Locate a checkpoint of a text model, as checkpoint_folder. ValueError for another kind of model."
+    """Locate a checkpoint of a text model, as checkpoint_folder.
+
+    Parameters
+    ----------
+    name : str|Path
+        a folder, a name in data/checkpoints, or a Hub id
+    revision : str|None, default None
+        on the Hub; None: the commit of `MODELS`, else the newest
+    convert : bool, default False
+        convert pickled weights to safetensors, in the cache
+
+    Returns
+    -------
+    Path
+        a folder with config.json and safetensors
+
+    Raises
+    ------
+    ValueError
+        For another kind of model.
+    """
     files = "config.json, model.safetensors and a tokeniser"
     folder = checkpoint_folder(name, revision, files, False, convert)
     values = read_json(folder/"config.json")
@@ -104,13 +150,34 @@ def _read_model(auto, name: str|Path, folder: Path) -> tuple[nn.Module, dict]: #
 def read_notes(
     folder: Path, # a checkpoint
 ) -> dict: # empty if there is no sentnb.json
-    "Read sentnb.json."
+    """Read sentnb.json.
+
+    Parameters
+    ----------
+    folder : Path
+        a checkpoint
+
+    Returns
+    -------
+    dict
+        empty if there is no sentnb.json
+    """
     return read_json(folder/"sentnb.json") if (folder/"sentnb.json").is_file() else {}
 
 def is_averaged(
     folder: Path, # a checkpoint
 ) -> bool:
-    "Whether its vectors are means of projections, as returned by ConditionalMaskedLanguageModel only."
+    """Whether its vectors are means of projections, as returned by ConditionalMaskedLanguageModel only.
+
+    Parameters
+    ----------
+    folder : Path
+        a checkpoint
+
+    Returns
+    -------
+    bool
+    """
     return read_notes(folder).get("conditional", {}).get("variant") == "averaged"
 
 def load_checkpoint(
@@ -121,8 +188,25 @@ def load_checkpoint(
 ) -> tuple[nn.Module, object, dict, Path]: # model (float32, eval), tokeniser, content of sentnb.json, folder
     """Load a checkpoint from this library or the Hub: safetensors only, no remote code.
 
-    ValueError names a weight that is missing or has another shape. Warns if an encoder is loaded without the
-    projections that define its vectors."""
+    ValueError names a weight that is missing or has another shape. Warns if an encoder is loaded without
+    the projections that define its vectors.
+
+    Parameters
+    ----------
+    auto
+        AutoModel, AutoModelForMaskedLM ...
+    name : str|Path
+        as in text_folder
+    revision : str|None, default None
+        on the Hub; None: the commit of `MODELS`, else the newest
+    convert : bool, default False
+        convert pickled weights to safetensors, in the cache
+
+    Returns
+    -------
+    tuple[nn.Module, object, dict, Path]
+        model (float32, eval), tokeniser, content of sentnb.json, folder
+    """
     folder = text_folder(name, revision, convert)
     if auto is AutoModel and is_averaged(folder):
         warnings.warn(f"{name} was saved with variant='averaged': its vectors are means of projections, "
