@@ -72,7 +72,8 @@ def check_demo(path: Path, figures: Path, monkeypatch):
     messages.touch()
     monkeypatch.setenv("SENTNB_MESSAGES", str(messages))
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
-        status = experiments.main(command_of(path.stem))
+        name = path.stem if path in EXPERIMENTS else str(path)
+        status = experiments.main(command_of(name))
     assert status == 0, complaints.getvalue()
     if path.stem not in NOT_PLANNED: assert experiments.compare_with_run(messages) == [], "the plan is wrong"
     folder = figures/path.stem/"demo"
