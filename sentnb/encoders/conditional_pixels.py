@@ -77,9 +77,6 @@ class ConditionalAutoencoder(SentenceEncoder, nn.Module):
         """
         return self.mae.settings() | dict(projections=self.projections.count)
 
-    def save_pretrained(self, folder: str|Path, half: bool=False) -> Path:
-        "Save the MaskedAutoencoder, without the projections."
-        return self.mae.save_pretrained(folder, half)
 
 # %% ../../nbs/api/2_encoders/15_conditional_pixels.ipynb #3e9fad55
 @patch
@@ -101,6 +98,11 @@ def collate(self: ConditionalAutoencoder,
         pixels uint8 [n, 16, 16p], num_patches int64 [n]
     """
     return self.encoder.collate(texts, max_length)
+
+@patch
+def save_pretrained(self: ConditionalAutoencoder, folder: str|Path, half: bool=False) -> Path:
+    "Save the MaskedAutoencoder, without the projections."
+    return self.mae.save_pretrained(folder, half)
 
 @patch
 def forward(self: ConditionalAutoencoder,

@@ -83,6 +83,7 @@ def _digest(text: str) -> bytes: return hashlib.sha256(text.encode("utf-8", "sur
 
 def _format_size(size: float) -> str: return f"{size/1e9:.1f} GB" if size >= 1e8 else f"{size/1e6:.1f} MB"
 
+# %% ../../nbs/api/2_encoders/10_features.ipynb #bfe07169
 class FeatureStore:
     """Token states of a frozen encoder on disk, in a folder named by encoder and length limit.
 

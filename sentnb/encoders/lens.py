@@ -240,6 +240,7 @@ def collate(self: Lens,
     """
     return self.base.collate(texts, max_length)
 
+# %% ../../nbs/api/2_encoders/11_lens.ipynb #1189abbd
 @patch
 def _reduce_chunks(self: Lens, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor: # [n, width]
     "Reduce chunks of similar length, to avoid work on padding."

@@ -128,6 +128,7 @@ def _warn_truncated(self: SentenceModule, count: int, n: int, limit: int) -> Non
     warnings.warn(f"{count} of {n} texts of a batch were truncated {self.encoder.describe_limit(limit)} "
                   "(further batches are not reported)", TextsTruncated, stacklevel=3)
 
+# %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #93b59482
 @patch
 def preprocess(self: SentenceModule,
     inputs: Sequence[Any], # n texts, or n images of text for a pixel encoder
