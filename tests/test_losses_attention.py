@@ -1,4 +1,4 @@
-"losses.mutual_information: a float64 reference cell by cell, what the published code computes, properties of Eq. 4."
+"losses.mutual_information: a float64 reference of each cell, the published code, properties of Eq. 4."
 import math
 
 import numpy as np
@@ -322,7 +322,7 @@ ATTENTION = torch.rand(2, 2, 4, 5, 5)
     (dict(attention_1=[ATTENTION[:, 0], ATTENTION[:1, 1]]), ValueError, "layer 1 has shape.*the first layer"),
     (dict(attention_1=torch.full((2, 2, 4, 5, 5), math.nan)), FloatingPointError, "attention_1"),
     (dict(attention_2=torch.randn(2, 2, 4, 5, 5)), ValueError, "attention_2 has negative"),
-    (dict(attention_2=ATTENTION, variant="released", samples=9), FloatingPointError, "identical in both views"),
+    (dict(attention_2=ATTENTION, variant="released", samples=9), FloatingPointError, "identical in both"),
     (dict(cells=torch.zeros(2, 3, 7).long()), ValueError, "cells are"),
     (dict(cells=torch.zeros(2, 4, 7)), ValueError, "cells are"),
 ], ids=lambda part: " ".join(part) if isinstance(part, dict) else getattr(part, "__name__", part))

@@ -453,6 +453,7 @@ def bucc_data(
     sides = [{row["id"]: row["text"] for row in load(name, language, "dev")} for language in config]
     return *sides, [(row[f"{source}_id"], row[f"{target}_id"]) for row in load(name, "gold", "dev")]
 
+# %% ../../nbs/api/3_evaluation/05_bitext.ipynb #f29e3be0
 def bucc(
     enc: Any, # anything with encode(list of str) -> [n, d]
     data: BuccData|None = None, # in the form of `bucc_data`; None: that sample

@@ -155,6 +155,7 @@ def fit_principal_component(
         components[language] = v * np.sign(v[np.abs(v).argmax()])
     return components
 
+# %% ../../nbs/api/3_evaluation/07_geometry.ipynb #b7e89283
 def remove_principal_component(
     x: Any, # [n, d]
     languages: Sequence[str], # n labels

@@ -71,6 +71,7 @@ def _check_problem(x: Any, labels: Any, c: float, masks: Any) -> tuple[np.ndarra
             raise ValueError(f"a classifier has no training row with label {name}: expected both labels")
     return x, labels, masks
 
+# %% ../../nbs/api/3_evaluation/02_logistic.ipynb #e9c8c9bb
 def _solve_folds(x: np.ndarray, sign: np.ndarray, masks: np.ndarray, c: float, start: np.ndarray, tol: float):
     "The weights of each mask, [d + 1, f], starting from those of all rows."
     used = masks.any(1)
@@ -105,7 +106,7 @@ def fit_logistic(
     masks: np.ndarray|None = None, # bool [n, f]: the training rows of each classifier; None: one, on all rows
     start: np.ndarray|None = None, # [d + 1], initial weights, e.g. the solution for another c
     tol: float = 1e-7, # largest entry of the gradient, per row
-) -> tuple[np.ndarray, np.ndarray]: # float64 [d + 1, f], the intercept last; [d + 1], the solution on all rows
+) -> tuple[np.ndarray, np.ndarray]: # float64 [d + 1, f], intercepts last; [d + 1], of all rows
     """Fit f logistic regressions at once, with an L2 penalty on all weights but the intercept.
 
     Parameters
@@ -126,7 +127,7 @@ def fit_logistic(
     Returns
     -------
     tuple[np.ndarray, np.ndarray]
-        float64 [d + 1, f], the intercept last; [d + 1], the solution on all rows
+        float64 [d + 1, f], intercepts last; [d + 1], of all rows
     """
     x, labels, masks = _check_problem(x, labels, c, masks)
     used = masks.any(1)
@@ -210,7 +211,8 @@ def _split_folds(y: np.ndarray, folds: int, seed: int) -> list[np.ndarray]: # th
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     return [test for _, test in splitter.split(np.zeros(len(y)), y)]
 
-def _cross_validate(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray], probe: LinearProbe) -> np.ndarray:
+def _cross_validate(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray],
+                    probe: LinearProbe) -> np.ndarray:
     "[len(parts), len(strengths)]: the mean accuracy over the folds of each part of the rows."
     folds = probe.folds
     tests = []

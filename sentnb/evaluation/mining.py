@@ -19,6 +19,19 @@ from ..encoders.base import windows
 from ..encoders.checkpoints import weights_digest
 from .bitext import check_mining_options, mine
 
+# %% ../../nbs/api/3_evaluation/09_mining.ipynb #76e0f3ad
+def _read_lines(path: str|Path) -> Iterator[tuple[int, str]]: # the offset of each line, and its text
+    offset = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                text = line.decode("utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path}, line {number} is not UTF-8 ({error.reason}): "
+                                 "convert the file to UTF-8") from None
+            yield offset, text
+            offset += len(line)
+
 # %% ../../nbs/api/3_evaluation/09_mining.ipynb #76e0f3ae
 class SentenceFile:
     """The distinct lines of a UTF-8 text file, read from disk by number.
@@ -40,23 +53,15 @@ class SentenceFile:
         self.blank = self.repeated = 0
         starts = []
         digests = set()
-        offset = 0
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    text = line.decode("utf-8").strip()
-                except UnicodeDecodeError as error:
-                    raise ValueError(f"{path}, line {number} is not UTF-8 ({error.reason}): "
-                                     "convert the file to UTF-8") from None
-                digest = hashlib.sha256(text.encode()).digest()[:16]
-                if not text:
-                    self.blank += 1
-                elif digest in digests:
-                    self.repeated += 1
-                else:
-                    digests.add(digest)
-                    starts.append(offset)
-                offset += len(line)
+        for offset, text in _read_lines(path):
+            digest = hashlib.sha256(text.encode()).digest()[:16]
+            if not text:
+                self.blank += 1
+            elif digest in digests:
+                self.repeated += 1
+            else:
+                digests.add(digest)
+                starts.append(offset)
         if not starts:
             raise ValueError(f"{path} holds no sentence: expected at least one line of text")
         self.starts = np.array(starts)

@@ -154,6 +154,7 @@ def _concatenate(parts: list[Nearest]) -> Nearest:
     values, indices = zip(*parts)
     return np.concatenate(values), np.concatenate(indices)
 
+# %% ../../nbs/api/3_evaluation/04_nearest.ipynb #a538fdf6
 class _SearchState:
     "The state of a search in a file, whose name holds its parameters."
     def __init__(self, folder: Any, seconds: float, *parameters: int):
@@ -261,7 +262,8 @@ def faiss_module() -> Any: # the imported library
     try:
         import faiss
     except ImportError as error:
-        raise ModuleNotFoundError('FAISS is not installed: pip install "sentnb[faiss]", or use exact search') from error
+        raise ModuleNotFoundError('FAISS is not installed: pip install "sentnb[faiss]", '
+                                  "or use exact search") from error
     return faiss
 
 def _search_lists(queries: UnitRows, table: UnitRows, k: int, lists: int, probes: int, block: int,

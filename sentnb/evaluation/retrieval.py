@@ -26,7 +26,8 @@ def _check_vectors(x: Any, width: int|None, name: str) -> np.ndarray: # float32 
     if x.ndim != 2 or not x.shape[1]:
         raise ValueError(f"{name} have shape {x.shape}: expected [n, d], one vector per row")
     if width is not None and x.shape[1] != width:
-        raise ValueError(f"{name} have {x.shape[1]} dimensions, the queries {width}: expected the same number")
+        raise ValueError(f"{name} have {x.shape[1]} dimensions, the queries {width}: "
+                         "expected the same number")
     bad = ~np.isfinite(x).all(1)
     if bad.any():
         raise ValueError(f"{name}: {bad.sum()} vectors are not finite, the first at {bad.argmax()}")
@@ -68,9 +69,8 @@ def search_blocks(
             continue
         merged = []
         for i in range(0, len(queries), slice_size):
-            best = scores[i:i + slice_size], indices[i:i + slice_size]
-            products = queries[i:i + slice_size] @ block.T
-            merged.append(merge_nearest(best, products, first, k))
+            rows = slice(i, i + slice_size)
+            merged.append(merge_nearest((scores[rows], indices[rows]), queries[rows] @ block.T, first, k))
         if merged:
             scores, indices = map(np.concatenate, zip(*merged))
         first += len(block)
@@ -132,7 +132,8 @@ def _search_faiss(queries: Any, blocks: Iterable[Any], k: int) -> tuple[np.ndarr
     return index.search(queries, min(k, index.ntotal))
 
 # %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #f0681961
-def _encode_blocks(enc: Any, corpus: Iterable, size: int, ids: list, options: dict, bar) -> Iterator[np.ndarray]:
+def _encode_blocks(enc: Any, corpus: Iterable, size: int, ids: list, options: dict,
+                   bar) -> Iterator[np.ndarray]:
     "Yield vectors float32 [at most size, d] of the next documents, and append their ids to `ids`."
     known = set()
     documents = iter(corpus)
@@ -149,6 +150,7 @@ def _encode_blocks(enc: Any, corpus: Iterable, size: int, ids: list, options: di
         yield vectors
         bar.update(len(block))
 
+# %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #f0681962
 def search(
     enc: Any, # anything with encode(list of str) -> [n, d]
     queries: Mapping[str, str], # id -> text
@@ -208,7 +210,8 @@ def search(
 MEASURES = ("nDCG@1", "nDCG@10", "recall@1", "recall@10")
 _TREC_NAMES = {"nDCG": "ndcg_cut", "recall": "recall", "precision": "P", "MAP": "map_cut"}
 
-def _parse_measures(measures: Sequence[str]) -> dict[str, tuple[str, int]]: # name -> trec_eval's name, cut-off
+def _parse_measures(measures: Sequence[str]) -> dict[str, tuple[str, int]]:
+    "Map each measure to trec_eval's name of it and its cut-off."
     parsed = {}
     for name in measures:
         match = re.fullmatch(r"(\w+)@([1-9]\d*)", name)
@@ -229,6 +232,7 @@ def _check_judgements(run: Mapping[str, Any], relevant: Mapping[str, Mapping[str
         if query not in run:
             raise ValueError(f"query {query!r} has judgements but was not searched for")
 
+# %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #733a8972
 def measure(
     run: Mapping[str, Mapping[str, float]], # query id -> document id -> score
     relevant: Mapping[str, Mapping[str, int]], # query id -> document id -> grade; 0 or absent: not relevant
@@ -314,6 +318,7 @@ def _read_judgements(name: str, rows: Iterable[dict], documents: set[str]) -> di
                              "but is not in the corpus")
     return relevant
 
+# %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #d50bf847
 def collection(
     name: str, # a declared data set: retrieval/cranfield, retrieval/xquad, mteb/nq
     language: str|None = None, # of the documents, for a set with several languages
@@ -396,7 +401,7 @@ def evaluate(
     enc: Any, # anything with encode(list of str) -> [n, d]
     data: Collection|str, # a collection, or the name of a declared one
     measures: Sequence[str] = MEASURES, # as for `measure`
-    **options: Any, # of `search`: block, index, encode_options, show_progress; k: at least the largest cut-off
+    **options: Any, # of `search`: block, index, encode_options, show_progress, k
 ) -> dict[str, Any]: # measure -> mean; and intervals, queries, n, documents
     """Search a collection and score the rankings. All values are fractions.
 
@@ -412,7 +417,7 @@ def evaluate(
     measures : Sequence[str], default MEASURES
         as for `measure`
     **options : Any
-        of `search`: block, index, encode_options, show_progress; k: at least the largest cut-off
+        of `search`: block, index, encode_options, show_progress, k
 
     Returns
     -------

@@ -94,8 +94,8 @@ def _unit_ranks(values: np.ndarray, rows: np.ndarray, block: int = 128) -> np.nd
     ranks -= ranks.mean(1, keepdims=True)
     length = np.sqrt((ranks*ranks).sum(1, keepdims=True))
     if (length == 0).any():
-        raise ValueError(f"{(length == 0).sum()} of {len(rows)} redraws are constant, and their correlation is "
-                         "undefined: use more pairs, or an encoder that distinguishes sentences")
+        raise ValueError(f"{(length == 0).sum()} of {len(rows)} redraws are constant, and their correlation "
+                         "is undefined: use more pairs, or an encoder that distinguishes sentences")
     return np.divide(ranks, length, out=ranks)
 
 # %% ../../nbs/api/3_evaluation/08_robustness.ipynb #e4472fce
@@ -220,6 +220,7 @@ class Effect:
     samples: np.ndarray = field(repr=False) # float64 [redraws], of the change
     pairs: tuple = field(repr=False) # what two effects must share to be compared
 
+# %% ../../nbs/api/3_evaluation/08_robustness.ipynb #62090315
 @patch
 def effect(self: Robustness,
     name: str, # one of augmenters.AUGMENTERS

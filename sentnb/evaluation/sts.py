@@ -289,12 +289,11 @@ def evaluate(
     split: str = "test", # "train", "dev" or "test", as far as the test has them
     language: str = "en", # other languages exist for "STS-B" only
 ) -> dict[str, Any]: # as from `aggregate`; correlations from -1 to 1
-    """Score an encoder on one STS test: `{"all": {"spearman", "pearson"}, "mean": ..., "wmean": ..., "n",
-    "subsets"}`.
+    """Score an encoder on one STS test.
 
-    The subsets are the files of a SemEval year or the genres of English STS-B; SICK-R and translated
-    STS-B have one. The Hub's copies of STS12 to STS16 do not name the subsets: mean and wmean are then
-    None.
+    Returns `{"all": {"spearman", "pearson"}, "mean": ..., "wmean": ..., "n", "subsets"}`. The subsets are
+    the files of a SemEval year or the genres of English STS-B; SICK-R and translated STS-B have one. The
+    Hub's copies of STS12 to STS16 do not name the subsets: mean and wmean are then None.
 
     >>> sts.evaluate(encoder, "STS-B")["all"]["spearman"]
 

@@ -266,13 +266,15 @@ def _load_rows(name: str, data: dict|None, max_train: int|None) -> dict[str, lis
 def _clean_text(text: str) -> str:
     return text if text.strip() else "."
 
-def _encode(enc: Any, tasks: Iterable[dict], options: dict|None) -> dict[str, np.ndarray]: # text -> float32 [d]
+def _encode(enc: Any, tasks: Iterable[dict], options: dict|None) -> dict[str, np.ndarray]: # text -> vector
     "Encode the distinct texts of several tasks."
-    texts = [_clean_text(text) for data in tasks for rows in data.values() for row in rows for text in row[:-1]]
-    vectors, rows = distinct_vectors(enc, texts, zeros=True, dtype=np.float32, **options or {})
-    return {text: vectors[row] for text, row in zip(texts, rows)}
+    rows = [row for data in tasks for rows in data.values() for row in rows]
+    texts = [_clean_text(text) for row in rows for text in row[:-1]]
+    vectors, indices = distinct_vectors(enc, texts, zeros=True, dtype=np.float32, **options or {})
+    return {text: vectors[i] for text, i in zip(texts, indices)}
 
-def _features(rows: list[tuple], vectors: dict[str, np.ndarray]) -> np.ndarray: # float64 [n, d], pairs [n, 2 d]
+def _features(rows: list[tuple], vectors: dict[str, np.ndarray]) -> np.ndarray:
+    "Float64 features [n, d] of texts, or [n, 2 d] of pairs."
     columns = list(zip(*rows))[:-1]
     u, *v = (np.array([vectors[_clean_text(text)] for text in column], np.float64) for column in columns)
     return np.hstack([np.abs(u - v[0]), u*v[0]]) if v else u

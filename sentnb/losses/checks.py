@@ -152,8 +152,8 @@ def _check_finite(loss: Tensor, vectors: dict[str, Tensor]) -> None:
         if bad_rows.numel():
             raise FloatingPointError(f"the loss is {loss.item()}: "
                                      f"{name}, row {bad_rows[0].item()} (of {len(x)}) is not finite")
-    raise FloatingPointError(f"the loss is {loss.item()}, but all rows here are finite: another process has a row "
-                             "that is not, or numbers overflow (temperature too small, vectors too long)")
+    raise FloatingPointError(f"the loss is {loss.item()}, but all rows here are finite: another process has "
+                             "a row that is not, or numbers overflow (temperature too small, long vectors)")
 
 # %% ../../nbs/api/1_losses/01_checks.ipynb #c33ed399
 def validated_vectors(

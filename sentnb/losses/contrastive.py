@@ -15,6 +15,23 @@ from torch import Tensor
 from ..core import positive
 from .checks import check_row_count, gather, validated_vectors
 
+# %% ../../nbs/api/1_losses/02_contrastive.ipynb #fe0ed660
+def _logits(a: Tensor, b: Tensor, hard_negatives: Tensor|None, queue: Tensor|None, temperature: float,
+            hard_negative_weight: float) -> Tensor: # [n, candidates]
+    "Cosines of each anchor with [b; hard_negatives; queue], over the temperature."
+    candidates = [b]
+    if hard_negatives is not None:
+        candidates.append(hard_negatives)
+    if queue is not None:
+        candidates.append(queue.detach())
+    candidates = torch.cat(candidates)
+    logits = F.normalize(a, dim=1) @ F.normalize(candidates, dim=1).T / temperature
+    if hard_negative_weight:
+        n = len(a)
+        diagonal = torch.eye(n, dtype=a.dtype, device=a.device)
+        logits = logits + F.pad(diagonal, (n, len(candidates) - 2*n)) * hard_negative_weight
+    return logits
+
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #fe0ed663
 @validated_vectors("a", "b", "hard_negatives", unpaired=("queue",), min_rows=0, temperature=positive(0.05))
 def info_nce(
@@ -29,17 +46,14 @@ def info_nce(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Cross-entropy of finding each text's other view in the batch, by cosine over `temperature`.
 
-    Inputs: two views of n texts, and optionally one contradicting text for each. The candidates of anchor
-    i are [b; hard_negatives; queue], and row i of `b` is correct. With `symmetric` the loss of the other
-    direction, in which each row of `b` looks for its anchor in `a`, is averaged with it.
-
-    Relations: `simcse` is the asymmetric case; `nt_xent` also compares texts within each view;
-    `additive_margin_softmax` without a margin, at scale 1/tau, is twice the symmetric case.
-
-    With `gathered` each process returns the loss of the whole batch; do not rescale it. The loss of one
-    text alone is 0; a zero vector has cosine 0. Errors as `losses.checks.validated_vectors`, also for an
-    empty batch. Source: Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and
-    5 (VisualCSE, Eq. 2 and 3).
+    Inputs: two views of n texts, and optionally a contradiction of each. The candidates of anchor i are
+    [b; hard_negatives; queue], and row i of `b` is correct. With `symmetric` the loss of the other
+    direction, in which each row of `b` looks for its anchor in `a`, is averaged with it. Relations:
+    `simcse` is the asymmetric case, `nt_xent` also compares texts within each view. With `gathered` each
+    process returns the loss of the whole batch; do not rescale it. Errors as
+    `losses.checks.validated_vectors`, also for an empty batch; one text alone has loss 0. Source:
+    Pixel-Linguist, Eq. 2; with a queue miCSE, Eq. 2; one direction SimCSE, Eq. 1 and 5 (VisualCSE, Eq. 2
+    and 3).
 
     >>> loss = info_nce(encoder(*views_1), encoder(*views_2))
 
@@ -75,28 +89,18 @@ def info_nce(
         b = gather(b)
         hard_negatives = None if hard_negatives is None else gather(hard_negatives)
     check_row_count("a", a)
-    n = len(a)
-    candidates = [b]
-    if hard_negatives is not None:
-        candidates.append(hard_negatives)
-    if queue is not None:
-        candidates.append(queue.detach())
-    candidates = torch.cat(candidates)
-    logits = F.normalize(a, dim=1) @ F.normalize(candidates, dim=1).T / temperature
-    if hard_negative_weight:
-        diagonal = torch.eye(n, dtype=a.dtype, device=a.device)
-        logits = logits + F.pad(diagonal, (n, len(candidates) - 2*n)) * hard_negative_weight
-    targets = torch.arange(n, device=a.device)
+    logits = _logits(a, b, hard_negatives, queue, temperature, hard_negative_weight)
+    targets = torch.arange(len(a), device=a.device)
     loss = F.cross_entropy(logits, targets)
-    if not symmetric:
-        return loss
-    return (loss + F.cross_entropy(logits[:, :n].T, targets)) / 2
+    if symmetric:
+        loss = (loss + F.cross_entropy(logits[:, :len(a)].T, targets)) / 2
+    return loss
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #9433e74c
 def simcse(
     z1: Tensor, # [n, d], the sentences
-    z2: Tensor, # [n, d], the same under another dropout mask (unsupervised), or entailed sentences (supervised)
-    z3: Tensor|None=None, # [n, d], contradicting sentences (supervised)
+    z2: Tensor, # [n, d], the same under another dropout mask (unsupervised), or entailments (supervised)
+    z3: Tensor|None=None, # [n, d], contradictions (supervised)
     temperature: float=0.05, # tau, positive
     hard_negative_weight: float=0.0, # a logit added to a sentence's own contradiction
     gathered: bool=False, # use the rows of all processes, as in `info_nce`
@@ -110,9 +114,9 @@ def simcse(
     z1 : Tensor
         [n, d], the sentences
     z2 : Tensor
-        [n, d], the same under another dropout mask (unsupervised), or entailed sentences (supervised)
+        [n, d], the same under another dropout mask (unsupervised), or entailments (supervised)
     z3 : Tensor|None, default None
-        [n, d], contradicting sentences (supervised)
+        [n, d], contradictions (supervised)
     temperature : float, default 0.05
         tau, positive
     hard_negative_weight : float, default 0.0

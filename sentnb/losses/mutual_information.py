@@ -283,14 +283,16 @@ def _check_options(reduction: str, floor: float, variant: str, samples: int|None
     if variant == "released" and not samples:
         raise ValueError("variant='released' always samples cells: expected a number, such as samples=150")
 
-def _check_probabilities(name: str, tiles: Tensor) -> None:
-    low, high = tiles.detach().aminmax() if tiles.numel() else (0., 0.) # NaN if any value is NaN
-    if low >= 0 and high < float("inf"):
-        return
-    if low < 0 and high < float("inf"):
-        raise ValueError(f"{name} has negative values: expected probabilities, after the softmax")
-    raise FloatingPointError(f"{name} is not finite")
+def _check_probabilities(**views: Tensor) -> None:
+    for name, tiles in views.items():
+        low, high = tiles.detach().aminmax() if tiles.numel() else (0., 0.) # NaN if any value is NaN
+        if low >= 0 and high < float("inf"):
+            continue
+        if low < 0 and high < float("inf"):
+            raise ValueError(f"{name} has negative values: expected probabilities, after the softmax")
+        raise FloatingPointError(f"{name} is not finite")
 
+# %% ../../nbs/api/1_losses/05_mutual_information.ipynb #861aa98f
 def _select_tiles(joint: Tensor, samples: int|None, variant: str) -> Tensor: # bool [n, tiles]
     "All tiles of the paper's variant; the released code drops those with fewer cells than it samples."
     if not joint.numel():
@@ -309,6 +311,14 @@ def _check_cells(cells: Tensor, joint: Tensor, selected: Tensor) -> None:
     if not (joint.flatten(2).gather(2, cells).all(-1) | ~selected).all():
         raise ValueError("cells has positions that are not usable: padding, or zero in a view")
 
+def _choose_cells(cells: Tensor|None, joint: Tensor, selected: Tensor, samples: int|None,
+                  *options) -> Tensor|None:
+    "The given cells, or a sample of the joint ones, or None for all."
+    if cells is not None:
+        _check_cells(cells, joint, selected)
+        return cells
+    return None if samples is None else draw_cells(joint, samples, *options)
+
 # %% ../../nbs/api/1_losses/05_mutual_information.ipynb #b5d63a30
 def _information(u: Tensor, v: Tensor, usable: Tensor, floor: float, logarithm: bool) -> Tensor:
     "Mutual information of unit vectors [n, tiles, k]: [n, tiles] in nats; 0 for tiles that are not usable."
@@ -318,8 +328,8 @@ def _information(u: Tensor, v: Tensor, usable: Tensor, floor: float, logarithm: 
     information = -residual.log()/2 if logarithm else -residual/2
     if is_finite(information):
         return information
-    raise FloatingPointError("mutual information is infinite: a tile is identical in both views, and there is no "
-                             "floor; check that dropout is active")
+    raise FloatingPointError("mutual information is infinite, as a tile is identical in both views: "
+                             "check that dropout is active, or use variant='paper', which has a floor")
 
 def _mean_information(information: Tensor, joint: Tensor, selected: Tensor, variant: str) -> Tensor:
     "The mean over all tiles; released: over the selected tiles, scaled by their share of usable cells."
@@ -341,20 +351,17 @@ def attention_mutual_information(
     pool_heads: int=2, # adjacent heads per tile (paper only)
     pool_layers: int=1, # adjacent layers per tile (paper only)
     logarithm: bool=True, # Eq. 4; False: -(1 - rho^2)/2, as Algorithm 1 and Eq. 11 print it
-    floor: float=1e-6, # lower bound of 1 - rho^2 (paper only): I is at most -log(floor)/2, with gradient 0 there
+    floor: float=1e-6, # lower bound of 1 - rho^2 (paper only), so that I is at most -log(floor)/2
     reduction: str="mean", # "mean": a scalar; "none": [n, tiles], to analyse single sentences
     gathered: bool=False, # average over the sentences of all processes, as in `info_nce`
 ) -> Tensor: # scalar or [n, tiles], in nats; float32, or float64 if an argument is
     """Mutual information of the attention of two views (miCSE, Eq. 1, 3 to 11 and Algorithm 1).
 
     Inputs: the attention maps of two passes of the same n sentences, and their token mask. To be
-    maximised: subtract `weight` times it from a loss; the paper's weight is 2.5e-3. A tile in which a
-    view is constant, or with fewer than 3 usable cells, counts as 0.
-
-    With `gathered` each process returns the value of all sentences, with gradients as from one process;
-    for the released variant this is approximate, as its samples and padding are those of each process.
-    With reduction="none" the released variant returns its tiles before scaling, NaN for dropped ones.
-    ValueError, TypeError and FloatingPointError name the argument that does not fit; the checks wait for
+    maximised: subtract it from a loss, with the paper's weight of 2.5e-3. A tile in which a view is
+    constant, or with fewer than 3 usable cells, counts as 0. For the released variant `gathered` is
+    approximate, as samples and padding are those of each process, and reduction="none" returns its tiles
+    before scaling, NaN for dropped ones. Errors name the argument that does not fit; the checks wait for
     the device.
 
     >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)
@@ -384,7 +391,7 @@ def attention_mutual_information(
     logarithm : bool, default True
         Eq. 4; False: -(1 - rho^2)/2, as Algorithm 1 and Eq. 11 print it
     floor : float, default 1e-6
-        lower bound of 1 - rho^2 (paper only): I is at most -log(floor)/2, with gradient 0 there
+        lower bound of 1 - rho^2 (paper only), so that I is at most -log(floor)/2
     reduction : str, default "mean"
         "mean": a scalar; "none": [n, tiles], to analyse single sentences
     gathered : bool, default False
@@ -399,17 +406,12 @@ def attention_mutual_information(
     tiles_1 = attention_tiles(attention_1, variant, layers, pool_heads, pool_layers)
     tiles_2 = attention_tiles(attention_2, variant, layers, pool_heads, pool_layers)
     with torch.autocast(tiles_1.device.type, enabled=False):
-        _check_probabilities("attention_1", tiles_1)
-        _check_probabilities("attention_2", tiles_2)
+        _check_probabilities(attention_1=tiles_1, attention_2=tiles_2)
         joint = joint_cells(tiles_1, tiles_2, mask, variant)
         selected = _select_tiles(joint, samples, variant)
-        if cells is not None:
-            _check_cells(cells, joint, selected)
-        elif samples is not None:
-            cells = draw_cells(joint, samples, variant == "paper", generator, gathered)
+        cells = _choose_cells(cells, joint, selected, samples, variant == "paper", generator, gathered)
         u, v, usable = _standardized_logs(tiles_1, tiles_2, joint, cells)
-        floor = floor if variant == "paper" else 0.
-        information = _information(u, v, usable & selected, floor, logarithm)
+        information = _information(u, v, usable & selected, floor if variant == "paper" else 0., logarithm)
         if reduction == "none":
             return information.masked_fill(~selected, float("nan"))
         mean = _mean_information(information, joint, selected, variant)

@@ -203,7 +203,8 @@ def vector_distance(
     if normalize:
         zero = (teacher == 0).all(1)
         if zero.any():
-            raise ValueError(f"teacher, row {int(zero.nonzero()[0])} is a zero vector, which has no direction: "
+            row = int(zero.nonzero()[0])
+            raise ValueError(f"teacher, row {row} is a zero vector, which has no direction: "
                              "remove the row, or use normalize=False")
         student = F.normalize(student, dim=1)
         teacher = F.normalize(teacher, dim=1)
