@@ -25,7 +25,7 @@ PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
 def test_every_row_of_the_papers_that_are_here_has_its_place():
     "What notebooks say they make and functions say they are is in the catalogue; no row is left over."
-    made = [row for rows in report.makes().values() for row in rows]
+    made = [row for rows in report.rows_by_notebook().values() for row in rows]
     assert len(made) == len(set(made)), "each row has one notebook"
     assert set(made) | set(report.formulas()) <= set(ROWS)
     here = {paper for paper, _ in made}
@@ -39,11 +39,11 @@ def test_every_row_of_the_papers_that_are_here_has_its_place():
 
 def test_a_figure_belongs_to_its_paper():
     for notebook, expected in (("05_leapfrog", True), ("07_micse_lowshot", False), ("91_speed", False)):
-        assert bool(report.shown_by("pixel", "Figure 3", notebook, [], ["figure3"])) == expected
-    assert report.shown_by("pixel", "Figure 3", "91_speed", [], ["pixel_figure3"]) == ["pixel_figure3"]
-    assert report.shown_by("pixel", "Figure 3", "05_leapfrog", [], ["figure33", "figure", "figure1"]) == []
-    assert report.shown_by("micse", "Figure 4a", "07_micse_lowshot", [], ["figure4b"]) == []
-    assert report.shown_by("pixel", "Equation 2", "05_leapfrog", ["pixel_table2"], ["figure2"]) == []
+        assert bool(report.find_shown("pixel", "Figure 3", notebook, [], ["figure3"])) == expected
+    assert report.find_shown("pixel", "Figure 3", "91_speed", [], ["pixel_figure3"]) == ["pixel_figure3"]
+    assert report.find_shown("pixel", "Figure 3", "05_leapfrog", [], ["figure33", "figure", "figure1"]) == []
+    assert report.find_shown("micse", "Figure 4a", "07_micse_lowshot", [], ["figure4b"]) == []
+    assert report.find_shown("pixel", "Equation 2", "05_leapfrog", ["pixel_table2"], ["figure2"]) == []
 
 
 @pytest.mark.parametrize("id, shown, counted, formulas, expected", [
@@ -58,7 +58,7 @@ def test_a_figure_belongs_to_its_paper():
      ("in the library", "in the library: losses.contrastive.info_nce")),
 ])
 def test_state(id, shown, counted, formulas, expected):
-    assert report.state("pixel", id, shown, counted, formulas) == expected
+    assert report.describe_state("pixel", id, shown, counted, formulas) == expected
 
 
 # LaTeX
@@ -374,7 +374,7 @@ def test_the_committed_page(path):
     said = " ".join(page.text)
     assert "BERT (text-small-mlm, 3 M)" in said and "PIXEL (pixel-small-mae-continuous, 2 M)" in said
     for paper in results.PAPERS:
-        for claim in results.claims(paper): assert report.own_numbers(claim) in said
+        for claim in results.claims(paper): assert report.describe_support(claim) in said
     assert not re.search(r"(?<!\w)[SPXF]: ", said), "a letter that is not explained"
 
 

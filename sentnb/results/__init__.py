@@ -29,8 +29,8 @@ from .compare import compare, difference, side_by_side, to_html, to_markdown
 _all_ = [
     "PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "published_points",
     "published_value", "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference",
-    "percentiles", "redraw_counts", "redraws", "wilson", "DEMONSTRATION", "VERDICTS", "Estimate", "Part", "Verdict",
-    "not_run", "over_seeds", "settle", "settle_all", "settle_most", "settle_p_value", "verdicts_on_other_base",
-    "Scores", "PACKAGES", "code_sha256", "code_state", "hardware", "is_code_changed", "peak_memory", "run_folder",
-    "versions", "CLAIMS", "NUMBERS", "Record", "Run", "describe_run", "load_run", "compare", "difference",
-    "side_by_side", "to_html", "to_markdown"]
+    "percentiles", "redraw_counts", "redraws", "wilson", "DEMONSTRATION", "VERDICTS", "Estimate", "Part",
+    "Verdict", "not_run", "over_seeds", "settle", "settle_all", "settle_most", "settle_p_value",
+    "verdicts_on_other_base", "Scores", "PACKAGES", "code_sha256", "code_state", "hardware",
+    "is_code_changed", "peak_memory", "run_folder", "versions", "CLAIMS", "NUMBERS", "Record", "Run",
+    "describe_run", "load_run", "compare", "difference", "side_by_side", "to_html", "to_markdown"]

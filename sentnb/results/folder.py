@@ -120,7 +120,7 @@ def _recorded_figures(folder: Path) -> set[str]:
 def figures_since(
     folder: Path, # of a run
     before: Mapping[str, tuple[int, int]], # what `figure_files` returned when the run began
-) -> tuple[dict[str, str], list[str]]: # sha256 of each new png and csv; the files of figures that are left over
+) -> tuple[dict[str, str], list[str]]: # sha256 of each new png and csv; files that are left over
     """The figures that a run drew, and the files of figures that only an earlier run drew.
 
     Parameters
@@ -133,7 +133,7 @@ def figures_since(
     Returns
     -------
     tuple[dict[str, str], list[str]]
-        sha256 of each new png and csv; the files of figures that are left over
+        sha256 of each new png and csv; files that are left over
     """
     now = figure_files(folder)
     new = [name for name in now if now[name] != before.get(name)]
@@ -167,8 +167,10 @@ def run_folder(
     settings: Mapping[str, Any], # JSON values
     seed: int=0,
 ) -> Path: # created
-    """Choose, create and lock the folder of a run: figures/NN_name/<profile>, or <profile>-KEY beside it
-    where a run with other settings is recorded or at work.
+    """Choose, create and lock the folder of a run.
+
+    It is figures/NN_name/<profile>, or <profile>-KEY beside it where a run with other settings is
+    recorded or at work.
 
     With `SENTNB_REPLACE=1` (`sentnb run --replace`) a recorded run is replaced. Either is printed.
 

@@ -196,7 +196,8 @@ def bootstrap(
     if undefined not in ("refuse", "leave out"):
         raise ValueError(f"undefined={undefined!r}: expected 'refuse' or 'leave out'")
     _check_redraws(max(sizes), n)
-    samples = np.array([float(statistic(*drawn)) for drawn in _redrawn(arrays, n, seed, stream, mixed)])
+    redrawn = _redrawn(arrays, n, seed, stream, mixed)
+    samples = np.array([float(statistic(*sample)) for sample in redrawn])
     bad = int((~np.isfinite(samples)).sum())
     if bad == n or bad and undefined == "refuse":
         raise ValueError(f"the statistic is not a number on {bad} of {n} resamples of {max(sizes)} items: "

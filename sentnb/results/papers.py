@@ -252,7 +252,7 @@ def claim(
     ValueError
         On an unknown id.
     """
-    by_id = {each.id: each for each in claims()}
+    by_id = {one.id: one for one in claims()}
     if id not in by_id:
         raise ValueError(f"no claim {id!r}: expected a paper and its number, such as 'pixel-9'")
     return by_id[id]

@@ -223,8 +223,8 @@ def settle(
     if low is None or high is None:
         return Part(quantity, INCONCLUSIVE, direction, margin, reason="no interval: one seed, or none")
     if not low <= high: raise ValueError(f"an interval is (low, high) with low <= high; got ({low}, {high})")
-    above, below = low > margin, high < margin
-    holds, fails = (above, below) if direction == ">" else (below, above)
+    is_above, is_below = low > margin, high < margin
+    holds, fails = (is_above, is_below) if direction == ">" else (is_below, is_above)
     verdict = HOLDS if holds else FAILS if fails else INCONCLUSIVE
     return Part(quantity, verdict, direction, margin, low=float(low), high=float(high))
 
@@ -317,11 +317,12 @@ class Verdict:
             raise ValueError("a verdict takes the parts of a claim; got none "
                              "(the part for which nothing was run is not_run())")
         if self.least is not None and not 1 <= self.least <= len(self.parts):
-            raise ValueError(f"at least {self.least} of {len(self.parts)} parts: expected 1 to {len(self.parts)}")
+            count = len(self.parts)
+            raise ValueError(f"at least {self.least} of {count} parts: expected 1 to {count}")
 
     @property
     def verdict(self) -> str: # one of VERDICTS
-        """holds if enough parts hold; fails if that is no longer possible; not run if nothing was; else
+        """holds if enough parts hold; fails if they no longer can; not run if nothing was; else
         inconclusive.
 
         Returns
@@ -444,10 +445,11 @@ def verdict_to_json(
         defaults = Part("", HOLDS)
         stored = {name: value for name, value in fields.items() if value != getattr(defaults, name)}
         return dict(quantity=verdict.quantity, verdict=verdict.verdict) | stored
-    options = dict(least=verdict.least, wording=verdict.wording, single=verdict.single, comment=verdict.comment)
-    stored = {name: value for name, value in options.items() if value}
+    names = ("least", "wording", "single", "comment")
+    stored = {name: value for name in names if (value := getattr(verdict, name))}
     base = dict(base=verdict.base) if verdict.base else {}
-    return base | dict(verdict=verdict.verdict) | stored | dict(parts=list(map(verdict_to_json, verdict.parts)))
+    parts = list(map(verdict_to_json, verdict.parts))
+    return base | dict(verdict=verdict.verdict) | stored | dict(parts=parts)
 
 def verdict_from_json(
     entry: Mapping[str, Any], # of `verdict_to_json`
@@ -482,7 +484,8 @@ def measured_parts(
     list[Part]
         those with an interval or a p value
     """
-    if isinstance(part, Verdict): return [member for each in part.parts for member in measured_parts(each)]
+    if isinstance(part, Verdict):
+        return [leaf for member in part.parts for leaf in measured_parts(member)]
     return [part] if part.low is not None and part.direction else []
 
 def support(
