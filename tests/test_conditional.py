@@ -21,7 +21,7 @@ from sentnb.encoders.base import check_encoder
 from sentnb.encoders.conditional import (
     ATTENTION, CONCATENATED, MASK_RATIO, POOLED, VARIANTS, Projections)
 from sentnb.experiments.files import load_encoder
-from sentnb.training import AdditiveMargin, ConditionalMasked, Draws, Masked, Pairs, Spans, Stage, Task
+from sentnb.training import AdditiveMargin, ConditionalMasked, BatchRNG, Masked, Pairs, Spans, Stage, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -194,7 +194,7 @@ def test_half_of_the_pairs_are_swapped_and_all_is_drawn_from_the_seed():
     pairs = NEIGHBOURS*8
     def made(seed, batch, rows=slice(None), of=objective):
         rows = range(len(pairs))[rows]
-        return of.batch([pairs[k] for k in rows], Draws(seed, batch, rows, rows.start), model, None)
+        return of.batch([pairs[k] for k in rows], BatchRNG(seed, batch, rows, rows.start), model, None)
     whole = made(0, 3)
     first, second = np.array(whole.texts).reshape(2, -1)
     swapped = np.array([(b, a) == pair for a, b, pair in zip(first, second, pairs)])
@@ -215,7 +215,7 @@ def test_half_of_the_pairs_are_swapped_and_all_is_drawn_from_the_seed():
 
 def test_any_view_of_two_texts_makes_neighbours():
     model, documents = conditional(), [" ".join(["red green blue old"]*8)]*4
-    batch = ConditionalMasked(Spans()).batch(documents, Draws(0, 0, range(4)), model, None)
+    batch = ConditionalMasked(Spans()).batch(documents, BatchRNG(0, 0, range(4)), model, None)
     assert len(batch.texts) == 8 and all(text in documents[0] for text in batch.texts)
 
 
@@ -228,7 +228,7 @@ def test_what_it_cannot_train_on_is_refused(tmp_path):
         quick(conditional().mlm, [of_pairs()], tmp_path)
     with pytest.raises(ValueError, match="max_length=99"):
         quick(conditional(), [of_pairs(max_length=99)], tmp_path)
-    with pytest.raises(ValueError, match="examples.0. is tuple; Masked takes one str"):
+    with pytest.raises(ValueError, match="examples.0. is tuple; Masked expects one str"):
         Stage("plain", NEIGHBOURS, Masked(), batch_size=8)
 
 

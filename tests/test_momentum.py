@@ -136,7 +136,7 @@ def test_state_resumes():
     (lambda: MomentumEncoder(tiny(), dropout=1.), ValueError, "dropout=1.0"),
     (lambda: MomentumEncoder(nn.Linear(2, 2)), ValueError, "Linear has no dropout"),
     (lambda: MomentumEncoder(tiny().half()), TypeError, "body.weight is torch.float16"),
-    (lambda: MomentumEncoder(tiny()).update(nn.Linear(4, 6)), ValueError, "same.*bare encoder"),
+    (lambda: MomentumEncoder(tiny()).update(nn.Linear(4, 6)), ValueError, "differs.*bare encoder"),
     (lambda: Queue(0, 3), ValueError, "size=0"),
     (lambda: Queue(3, 2).push(torch.ones(2, 3)), ValueError, r"\[n, 2\]"),
     (lambda: Queue(3, 2).push(torch.ones(2)), ValueError, r"\[n, 2\]"),

@@ -23,7 +23,7 @@ from sentnb.corpora.microworld.images_and_sounds import Images
 from sentnb.encoders import TextEncoder
 from sentnb.encoders.multimodal import PatchInput, embed_pictures
 from sentnb.losses.supervised import SUP_CON
-from sentnb.training import Draws, PictureSupCon, SimCSE, Stage, Task
+from sentnb.training import BatchRNG, PictureSupCon, SimCSE, Stage, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RNG = np.random.default_rng(0)
@@ -114,7 +114,7 @@ def test_the_loss_of_a_batch(kind, variant, tokenizer):
         objective = of_pixels(pictures=sounds, views="dropout", positions=False, variant=variant)
     state, numbers = objective.state(encoder), [4, 9, 14, 3, 0, 1]   # the first three of one class
     for parameter in state.parameters(): torch.nn.init.normal_(parameter, std=.1)   # biases are 0 at first
-    batch = objective.batch(numbers, Draws(0, 0, numbers), encoder, None)
+    batch = objective.batch(numbers, BatchRNG(0, 0, numbers), encoder, None)
     weights, pictures = in_float64(encoder, state), batch.tensors[0].numpy()
     if pictures.dtype == np.uint8: pictures = pictures/127.5 - 1
     vectors = np.array([vector_of(picture, weights, encoder.config) for picture in pictures])
@@ -137,7 +137,7 @@ def test_nothing_waits_for_each_picture():
     encoder, objective, counts = tiny_text(), of_pixels(), []
     state = objective.state(encoder)
     for numbers in (range(4), range(20)):
-        batch = objective.batch(numbers, Draws(0, 0, numbers), encoder, None)
+        batch = objective.batch(numbers, BatchRNG(0, 0, numbers), encoder, None)
         with Waits() as waits: objective.loss(encoder, state, batch).backward()
         counts.append(waits.count)
     assert counts[0] == counts[1] < 4
@@ -165,7 +165,7 @@ def test_the_gradient_comes_to_the_blocks_and_not_to_what_reads_text(begin):
     encoder = begin()
     objective = of_pixels()
     state = objective.state(encoder)
-    objective.loss(encoder, state, objective.batch(range(8), Draws(0, 0, range(8)), encoder, None)).backward()
+    objective.loss(encoder, state, objective.batch(range(8), BatchRNG(0, 0, range(8)), encoder, None)).backward()
     blocks = {name for name, p in encoder.named_parameters() if p.grad is not None and p.grad.any()}
     assert all(p.grad is not None and p.grad.any() for p in state.parameters())
     expected = {name for name, _ in encoder.named_parameters() if ".layer." in name}
@@ -278,7 +278,7 @@ def digests_of_views():
     "Of three batches: two of one seed, and one of another."
     images = Microworld().pictures(24, classes=6, size=16)
     objective = PictureSupCon(images.pixels, images.labels, 8)
-    return [digest(objective.batch(range(8), Draws(seed, number, range(8)), None, None).tensors[0])
+    return [digest(objective.batch(range(8), BatchRNG(seed, number, range(8)), None, None).tensors[0])
             for seed, number in ((0, 0), (0, 1), (1, 0))]
 
 
@@ -291,8 +291,8 @@ def test_views_are_drawn_by_seed_and_batch_alone(python):
 
 def test_a_view_does_not_depend_on_its_batch():
     objective = of_pixels()
-    together = objective.batch([5, 7, 2], Draws(0, 3, [5, 7, 2]), None, None).tensors[0]
-    alone = objective.batch([2], Draws(0, 3, [2], start=2), None, None).tensors[0]
+    together = objective.batch([5, 7, 2], BatchRNG(0, 3, [5, 7, 2]), None, None).tensors[0]
+    alone = objective.batch([2], BatchRNG(0, 3, [2], start=2), None, None).tensors[0]
     assert torch.equal(together[[2, 5]], alone)
     assert not torch.equal(alone[0], alone[1])
 

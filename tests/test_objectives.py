@@ -17,7 +17,7 @@ from sentnb import losses
 from sentnb.encoders import PixelEncoder
 from sentnb.training import (AMI, SCD, Batch, Branch, ContrastiveTension, InfoNCE, MirrorBERT, Momentum,
                              Pairs, Same, SimCSE, Single, Stage, TextObjective, micse)
-from sentnb.training.simcse import read, twin
+from sentnb.training.simcse import forward_with_maps, second_encoder
 
 torch.set_num_threads(1)
 SHORT = Momentum(decay=.9, queue=12)
@@ -123,7 +123,7 @@ def test_scd_reads_with_two_rates_of_the_same_weights():
     before = encoder.settings()
     state, batch = objective.state(encoder), batch_of(encoder, TEXTS[:7], 1)
     assert encoder.settings() == before and encoder.model.config.hidden_dropout_prob == .1
-    assert all(a is b for reader in state.twins for a, b in zip(reader.parameters(), encoder.parameters()))
+    assert all(a is b for reader in state.encoders for a, b in zip(reader.parameters(), encoder.parameters()))
     assert not [name for name in state.state_dict() if not name.startswith("projector.")]
     first, _, _, last = state.projector
     def project(x):
@@ -131,7 +131,7 @@ def test_scd_reads_with_two_rates_of_the_same_weights():
         return F.linear(F.relu(normed), last.weight, last.bias).numpy().T
     torch.manual_seed(3)
     with torch.no_grad():
-        a, b = (reader(*batch.tensors) for reader in state.twins)
+        a, b = (reader(*batch.tensors) for reader in state.encoders)
         calm = copy.deepcopy(encoder).eval()(*batch.tensors)
         torch.testing.assert_close(a, calm, atol=1e-5, rtol=1e-4)   # rate 0
         c = np.corrcoef(project(a), project(b))[:8, 8:]
@@ -259,21 +259,21 @@ def test_an_objective_of_ones_own_over_texts(tmp_path):
         view: Single = Single()
         takes = (1,)
         def loss(self, encoder, state, batch):
-            return self.strength*read(encoder, batch.tensors)[0].square().mean()
+            return self.strength*forward_with_maps(encoder, batch.tensors)[0].square().mean()
     history = quick(pixel(), [stage(Pull(), steps=8, learning_rate=.03)], tmp_path)
     assert history[-1]["loss"] < history[0]["loss"]
-    settings = stage(Pull()).settings()["objective"]
+    settings = stage(Pull()).settings()["tasks"][0]["objective"]
     assert settings == dict(objective="Pull", strength=2., view=dict(view="Single", typo_rate=0.))
-    assert json.loads(json.dumps(stage(micse()).settings()))["objective"]["ami"]["weight"] == 2.5e-3
+    assert json.loads(json.dumps(micse().settings()))["ami"]["weight"] == 2.5e-3
 
 
 # --- errors ---
 
 @pytest.mark.parametrize("objective, message", [
-    (SimCSE(view=Single()), "SimCSE takes 2 or 3 texts of an example, Single gives 1"),
-    (SCD(view=Same()), "SCD takes 1 texts of an example, Same gives 2"),
-    (MirrorBERT(view=Single()), "MirrorBERT takes 2 texts"),
-    (ContrastiveTension(9), "negatives=9: a batch of 9 texts has from 0 to 8"),
+    (SimCSE(view=Single()), "SimCSE expects 2 or 3 texts for each example, Single returns 1"),
+    (SCD(view=Same()), "SCD expects 1 texts for each example, Same returns 2"),
+    (MirrorBERT(view=Single()), "MirrorBERT expects 2 texts"),
+    (ContrastiveTension(9), "negatives=9: expected 0 to 8, because a batch has 9 texts"),
 ])
 def test_stages_that_cannot_be(objective, message):
     with pytest.raises(ValueError, match=message): stage(objective)
@@ -282,15 +282,15 @@ def test_stages_that_cannot_be(objective, message):
 def test_hard_negatives_are_for_one_form():
     triples = [(a, b, c) for a, b, c in zip(TEXTS, TEXTS[1:], TEXTS[2:])]
     for objective in (SimCSE(view=Pairs(), negatives=False), SimCSE(view=Pairs(), form="printed")):
-        with pytest.raises(ValueError, match="hard negatives are for"):
+        with pytest.raises(ValueError, match="hard negatives need"):
             Stage("stage", triples, objective, batch_size=9)
 
 
 @pytest.mark.parametrize("make, objective, error, message", [
     (pixel, SimCSE(ami=AMI(layers=[2])), ValueError,
-     "stage 'stage': ami looks at the layers 2, the encoder has 2, from 0 to 1"),
-    (pixel, SimCSE(ami=AMI(variant="released")), ValueError, "looks at the layers -1, 0"),
-    (text_with_head, SimCSE(mlp=True), ValueError, "training head of its own"),
+     "stage 'stage': ami uses the layers 2, but the encoder has the layers 0 to 1"),
+    (pixel, SimCSE(ami=AMI(variant="released")), ValueError, "uses the layers -1, 0"),
+    (text_with_head, SimCSE(mlp=True), ValueError, "already has a training head"),
 ])
 def test_runs_that_cannot_be(make, objective, error, message, tmp_path):
     with pytest.raises(error, match=message): quick(make(), [stage(objective)], tmp_path/"run")
@@ -300,7 +300,7 @@ def test_runs_that_cannot_be(make, objective, error, message, tmp_path):
 def test_an_encoder_without_maps_is_refused(tmp_path):
     class Closed(PixelEncoder): num_layers = 0
     encoder = Closed(pixel().config, pixel().render_config)
-    with pytest.raises(TypeError, match="ami needs attention maps, and a Closed gives none"):
+    with pytest.raises(TypeError, match="ami needs attention maps, and Closed returns none"):
         quick(encoder, [stage(SimCSE(ami=AMI()))], tmp_path)
 
 
@@ -310,12 +310,12 @@ def test_an_encoder_without_maps_is_refused(tmp_path):
     (lambda: AMI(samples=0), "samples=0"),
     (lambda: SimCSE(temperature=-1), "temperature=-1"),
     (lambda: SimCSE(form="x"), "form='x'"),
-    (lambda: SimCSE(negatives=False, momentum=SHORT), "momentum gives negatives"),
+    (lambda: SimCSE(negatives=False, momentum=SHORT), "momentum adds negatives"),
     (lambda: MirrorBERT(hidden=-1), "hidden=-1"),
     (lambda: SCD(dropout=(.1, .1)), "two different rates"),
     (lambda: SCD(projection=0), "projection=0"),
     (lambda: losses.nt_xent(torch.ones(1, 2), torch.ones(1, 2)), "1 rows: expected at least 2"),
-    (lambda: losses.contrastive_tension(torch.ones(3, 2), torch.ones(3, 2), 3), "0 to 2 others"),
+    (lambda: losses.contrastive_tension(torch.ones(3, 2), torch.ones(3, 2), 3), "expected from 0 to 2"),
     (lambda: losses.decorrelation(torch.ones(3, 2), torch.ones(2, 2)), "b has 2 rows, a has 3"),
     (lambda: losses.positive_attraction(torch.ones(3, 2), torch.ones(3, 2), 0.), "temperature=0.0"),
 ], ids=[str(i) for i in range(13)])
@@ -333,9 +333,9 @@ def test_divergence_names_the_step_and_the_text(objective, tmp_path):
         quick(encoder, [stage(objective)], tmp_path)
 
 
-def test_a_twin_has_the_weights_and_not_the_rate():
+def test_a_second_encoder_shares_the_weights_and_not_the_dropout():
     encoder = pixel(dropout=.1)
-    other = twin(encoder, .4)
+    other = second_encoder(encoder, .4)
     with torch.no_grad(): encoder.vit.layernorm.weight.mul_(2)
     assert other.vit.layernorm.weight is encoder.vit.layernorm.weight
     assert (encoder.config.hidden_dropout_prob, other.config.hidden_dropout_prob) == (.1, .4)

@@ -22,7 +22,7 @@ from sentnb.corpora.images_and_sounds import decode_sound
 from sentnb.encoders import log_mel, standardize, crop_to_patches
 from sentnb.encoders.multimodal import embed_pictures
 from sentnb.encoders.multimodal import mel_filters
-from sentnb.training import Draws, PictureSupCon, SimCSE, Stage, Task
+from sentnb.training import BatchRNG, PictureSupCon, SimCSE, Stage, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RNG = np.random.default_rng(0)
@@ -222,7 +222,7 @@ def test_two_views_are_two_draws_of_dropout():
     encoder, objective = tiny_text().train(), of_sounds()
     torch.manual_seed(0)
     state = objective.state(encoder)
-    cells = objective.batch([3, 1], Draws(0, 0, [3, 1]), encoder, None).tensors[0]
+    cells = objective.batch([3, 1], BatchRNG(0, 0, [3, 1]), encoder, None).tensors[0]
     assert torch.equal(cells[:2], cells[2:])
     assert state.inputs.position_embeddings is None and state.inputs.num_patches == 2
     a, b = embed_pictures(encoder, state.inputs, cells).chunk(2)

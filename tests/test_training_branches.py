@@ -24,7 +24,7 @@ def test_average_weights(tmp_path):
     assert same(encoders[0].state_dict(), before[0]), "the average shares no memory with its members"
     assert same(average_weights([encoders[1]]).state_dict(), before[1])
     for wrong in ([tiny(), tiny(num_hidden_layers=2)], [tiny(), tiny(hidden_size=32)]):
-        with pytest.raises(ValueError, match="not of one architecture"): average_weights(wrong)
+        with pytest.raises(ValueError, match="different architectures"): average_weights(wrong)
     with pytest.raises(ValueError, match="no encoders"): average_weights([])
 
 
@@ -34,7 +34,7 @@ def test_a_branch_is_trained_once_and_goes_on_where_it_was_interrupted(tmp_path,
     root = Branch.root(tiny(), tmp_path/"pieces")
     before, clock = kept(root.encoder), iter([0., 1., 2., 3.])   # two pieces, then the time is over
     monkeypatch.setattr(branches.time, "monotonic", lambda: next(clock))
-    with pytest.raises(TimeIsUp, match="A stands at 8 of 9 steps"):
+    with pytest.raises(TimeIsUp, match="A has completed 8 of 9 steps"):
         root.grow("A", stage, until=2., piece_steps=4, **options)
     monkeypatch.undo()
     resumed = root.grow("A", stage, **options)
@@ -105,7 +105,7 @@ def test_a_masked_model_grows_like_any_other(tmp_path, monkeypatch):
     clock = iter([0., 1.])
     monkeypatch.setattr(branches.time, "monotonic", lambda: next(clock))
     root = Branch.root(model, tmp_path/"pieces")
-    with pytest.raises(TimeIsUp, match="base stands at 2 of 6 steps"):
+    with pytest.raises(TimeIsUp, match="base has completed 2 of 6 steps"):
         root.grow("base", stage, until=.5, piece_steps=2, **options)
     monkeypatch.undo()
     pieces = root.grow("base", stage, **options)
@@ -115,17 +115,13 @@ def test_a_masked_model_grows_like_any_other(tmp_path, monkeypatch):
     assert pieces.rate > 0 and pieces.commits and {piece["device"] for piece in pieces.pieces} == {"cpu"}
 
 
-def test_a_branch_that_is_asked_for_has_its_base_whoever_makes_room(tmp_path, monkeypatch):
-    "Lenses share a base and take it along; the one that is asked for is the last to do so."
-    class Shared(torch.nn.Linear):   # as a lens; it notes where it was sent, for there is no GPU here
-        places = {}
+def test_a_branch_moves_no_encoder_but_its_own_when_asked(tmp_path):
+    class Recorded(torch.nn.Linear):   # records the device, because there is no GPU here
+        device = "cpu"
 
         def to(self, device):
-            self.places |= {"base": str(device), id(self): str(device)}
+            self.device = str(device)
             return self
-    monkeypatch.setattr(branches, "_recent", [])
-    monkeypatch.setattr(branches, "_room", lambda device: 50.)   # one of 12 numbers of 4 bytes
-    lenses = [Branch(Shared(3, 3), str(k), tmp_path, device=torch.device("cuda")) for k in range(2)]
-    for k in (0, 1, 0):
-        asked, waits = lenses[k].encoder, lenses[1 - k].__dict__["_encoder"]
-        assert Shared.places["base"] == Shared.places[id(asked)] == "cuda" != Shared.places[id(waits)]
+    first, second = (Branch(Recorded(3, 3), str(k), tmp_path) for k in range(2))
+    assert first.to("cuda") is first and first.encoder.device == "cuda"
+    assert second.encoder.device == first.to("cpu").encoder.device == "cpu"

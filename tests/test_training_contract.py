@@ -186,17 +186,18 @@ def test_what_an_objective_of_ones_own_is_known_by(tmp_path):
               dataclasses.replace(stage, examples=VECTORS + 1)]
     keys = {Branch.root(encoder, tmp_path).grow("lens", each, show_progress=False).key for each in others}
     assert len(keys) == 3
-    assert json.loads(json.dumps(case("images", 0.)[1].settings()))["objective"]["range"] == [.5, 1.]
+    task, = json.loads(json.dumps(case("images", 0.)[1].settings()))["tasks"]
+    assert task["objective"]["range"] == [.5, 1.]
 
 
 def test_what_an_objective_lacks_is_said(tmp_path):
     class Empty(Objective): pass
     encoder, _ = case("lens", dropout=0.)
-    with pytest.raises(NotImplementedError, match="Empty has no batch"):
+    with pytest.raises(NotImplementedError, match="Empty does not define batch"):
         quick(encoder, [Stage("empty", VECTORS, Empty(), batch_size=2)], tmp_path)
     class Half(Empty):
         def batch(self, examples, draws, encoder, max_length): return Batch((torch.zeros(1),))
-    with pytest.raises(NotImplementedError, match="Half has no loss"):
+    with pytest.raises(NotImplementedError, match="Half does not define loss"):
         quick(encoder, [Stage("half", VECTORS, Half(), batch_size=2)], tmp_path)
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from training_runs import PAIRS, TEXTS, TRIPLES, nearness, one_stage, quick, same, tiny, tiny_text
 
 from sentnb.core import fingerprint
-from sentnb.training import (InfoNCE, Pairs, Perturbed, Rows, Same, Stage, Task, checkpoint, learning_rate_at,
+from sentnb.training import (InfoNCE, Pairs, Perturbed, Rows, Same, Stage, Task, checkpoint, scheduled_learning_rate,
                              loop, objectives)
 from sentnb.training.stages import Batches
 from sentnb.training.checkpoint import Progress
@@ -111,8 +111,8 @@ def test_of_losses_read_later_the_first_that_diverged_is_named(tmp_path, monkeyp
     encoder.register_forward_hook(spoils)
     with pytest.raises(FloatingPointError, match="stage 'reasoning', step 7: the loss is nan; lower its"):
         quick(encoder, [one_stage(steps=20)], tmp_path, read_every=10, save_every=5)
-    with safe_open(tmp_path/"state.safetensors", "pt") as file: place = json.loads(file.metadata()["place"])
-    assert place["step"] == 5
+    with safe_open(tmp_path/"state.safetensors", "pt") as file: position = json.loads(file.metadata()["position"])
+    assert position["step"] == 5
     assert all(value.isfinite().all() for value in load_file(tmp_path/"state.safetensors").values())
     mended, whole = tiny(seed=1), tiny()
     assert quick(mended, [one_stage(steps=20)], tmp_path) == quick(whole, [one_stage(steps=20)], tmp_path/"w")
@@ -133,8 +133,8 @@ def test_a_checkpoint_is_made_when_its_minutes_are_over(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.time, "perf_counter", lambda: clock[0])
     def tick(*arguments):   # each step takes a minute
         clock[0] += 60
-        return learning_rate_at(*arguments)
-    monkeypatch.setattr(loop, "learning_rate_at", tick)
+        return scheduled_learning_rate(*arguments)
+    monkeypatch.setattr(loop, "scheduled_learning_rate", tick)
     stages = [one_stage(steps=12), one_stage(steps=2)]
     for minutes, expected in (("5 minutes", [(0, 5), (0, 10), (1, 0), (2, 0)]),
                               ("1 minute", [*((0, k) for k in range(1, 12)), (1, 0), (1, 1), (2, 0)]),
@@ -142,7 +142,7 @@ def test_a_checkpoint_is_made_when_its_minutes_are_over(tmp_path, monkeypatch):
         saved.clear()
         quick(tiny(), stages, tmp_path/str(minutes), save_every=minutes)
         assert saved == expected, minutes
-    with pytest.raises(ValueError, match="expected a number of steps, or such as"):
+    with pytest.raises(ValueError, match="expected a number of steps, or a time such as"):
         quick(tiny(), stages, tmp_path/"x", save_every="5 hours")
 
 
@@ -156,5 +156,6 @@ def test_rows_train_as_the_list_does(examples, objective, tmp_path):
         stage = Stage("x", held, objective, steps=4, batch_size=8, learning_rate=1e-2)
         ways[name] = quick(tiny(), [stage], tmp_path/name), stage.settings()
     assert ways["list"] == ways["rows"]
-    assert ways["rows"][1]["fingerprint"] == fingerprint([[list(e) if isinstance(e, tuple) else e
-                                                           for e in examples], sha256().hexdigest()])
+    rows = [list(example) if isinstance(example, tuple) else example for example in examples]
+    task, = ways["rows"][1]["tasks"]
+    assert task["fingerprint"] == fingerprint([rows, sha256().hexdigest()])

@@ -15,17 +15,17 @@ from sentnb.training import (Distillation, ImageViews, InfoNCE, Masked, Objectiv
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(examples=[]), "stage 'reasoning': it has no examples"),
-    (dict(examples=None), "it has no examples"),
-    (dict(name=""), "cannot be empty"),
-    (dict(name="en/de"), "cannot be empty, nor hold a slash"),
-    (dict(objective="simcse"), "objective is 'simcse'; expected one of training.objectives, such as InfoNCE"),
+    (dict(examples=[]), "stage 'reasoning': the task has no examples"),
+    (dict(examples=None), "the task has no examples"),
+    (dict(name=""), "must not be empty"),
+    (dict(name="en/de"), "must not be empty or contain a slash"),
+    (dict(objective="simcse"), "objective is 'simcse'; expected an objective from training.objectives, such as InfoNCE"),
     (dict(objective=InfoNCE), "objective is <class"),
-    (dict(objective=InfoNCE("same")), "view is 'same'; expected one of training.views, such as Same"),
+    (dict(objective=InfoNCE("same")), "view is 'same'; expected a view from training.views, such as Same"),
     (dict(objective=InfoNCE(Single()), examples=TEXTS),
-     "InfoNCE takes 2 or 3 texts of an example, Single gives 1"),
+     "InfoNCE expects 2 or 3 texts for each example, Single returns 1"),
     (dict(batch_size=1), "at least 2 pairs"),
-    (dict(batch_size=46), "more than its 45 examples"),
+    (dict(batch_size=46), "exceeds the 45 examples of the task"),
     (dict(keep="first"), "expected one of last, best"),
     (dict(order="at once"), "expected one of in turn, together"),
     (dict(steps=0), "steps=0: expected .*at least 1"),
@@ -37,14 +37,14 @@ from sentnb.training import (Distillation, ImageViews, InfoNCE, Masked, Objectiv
     (dict(examples=TEXTS), r"examples\[0\] is 'red small'"),   # a str is no pair of letters
     (dict(examples=[*PAIRS, ("a", "b", "c")]), r"examples\[45\] is \('a', 'b', 'c'\)"),
     (dict(examples=[*PAIRS, ("a", None)]), r"examples\[45\]"),
-    (dict(objective=InfoNCE(Same())), r"examples\[0\] is tuple; Same takes one str each"),
-    (dict(objective=InfoNCE(ImageViews())), "ImageViews takes one str each"),
-    (dict(objective=Masked()), "Masked takes one str each"),
+    (dict(objective=InfoNCE(Same())), r"examples\[0\] is tuple; Same expects one str for each example"),
+    (dict(objective=InfoNCE(ImageViews())), "ImageViews expects one str"),
+    (dict(objective=Masked()), "Masked expects one str"),
     (dict(objective=Distillation(PLACES[1:], Pairs())),
      r"float64 \[44, 16\]; expected an array of floats, one row for each of the 45 examples"),
     (dict(objective=Distillation(PLACES.tolist(), Pairs())), "vectors are list"),
     (dict(objective=Distillation(0*PLACES, Pairs())), "length 0"),
-    (dict(groups=["a"]*43 + ["c"]*2), "smaller than batch_size=8 would never be seen: 'c' with 2"),
+    (dict(groups=["a"]*43 + ["c"]*2), "smaller than batch_size=8 would never be used: 'c' with 2"),
     (dict(groups=["a"]*3), "groups has 3 labels; expected one str for each of the 45"),
 ])
 def test_stages_that_cannot_be(options, message):
@@ -56,22 +56,22 @@ TASK = Task(PAIRS, batch_size=8)
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(tasks=[]), "stage 'both': it has no tasks"),
-    (dict(batch_size=8), "batch_size beside several tasks: say it in each"),
-    (dict(examples=PAIRS), "examples beside several tasks"),
+    (dict(tasks=[]), "stage 'both': the stage has no tasks"),
+    (dict(batch_size=8), "batch_size with several tasks: pass it to each"),
+    (dict(examples=PAIRS), "examples with several tasks"),
     (dict(order="together", tasks=[TASK, Task(TEXTS, InfoNCE(Same()), 8, learning_rate=.1)]),
      "learning rates .*0.001 after 10, 0.1 after 10"),
     (dict(order="together", tasks=[TASK, Task(PAIRS, batch_size=8, warmup_steps=0)]), "warm-ups"),
-    (dict(tasks=[TASK, Task(PAIRS, batch_size=8, weight=.5)]), "a weight is of losses that are added up"),
+    (dict(tasks=[TASK, Task(PAIRS, batch_size=8, weight=.5)]), "weight= applies only to order='together'"),
 ])
 def test_tasks_that_do_not_go_together(options, message):
     with pytest.raises(ValueError, match=message): Stage(**(dict(name="both", tasks=[TASK, TASK]) | options))
 
 
 def test_views_that_cannot_be():
-    with pytest.raises(ValueError, match="no augmenter is called typo; there are char_insert"):
+    with pytest.raises(ValueError, match="no augmenter is called typo; choose from char_insert"):
         Perturbed("char_swap", "typo")
-    with pytest.raises(ValueError, match="no augmenter is called char_swap; there are crop"):
+    with pytest.raises(ValueError, match="no augmenter is called char_swap; choose from crop"):
         ImageViews("char_swap")
     with pytest.raises(ValueError, match="temperature=-0.05"): InfoNCE(temperature=-.05)
     for view in (Pairs, Perturbed):
@@ -84,7 +84,7 @@ def test_views_that_cannot_be():
     ([one_stage()], dict(eval_every=2), "eval_every=2 without dev"),
     ([one_stage()], dict(save_every=0), "save_every=0"),
     ([one_stage()], dict(stop_after=-1), "stop_after=-1"),
-    ([one_stage(max_length=17)], {}, "stage 'reasoning': max_length=17, the encoder takes 16 at most"),
+    ([one_stage(max_length=17)], {}, "stage 'reasoning': max_length=17 exceeds the encoder's limit of 16"),
     ([one_stage(keep="best")], dict(dev=lambda encoder: dict(spearman=1.)), "without 'score'"),
 ])
 def test_runs_that_cannot_be(stages, options, message, tmp_path):
@@ -103,7 +103,7 @@ def test_an_objective_says_which_model_it_takes(tmp_path):
         quick(tiny(), [masked], tmp_path)
     with pytest.raises(TypeError, match="LanguageModel cannot be used for training on texts; it has no width"):
         quick(MaskedLanguageModel(tiny_text()), [one_stage()], tmp_path)
-    with pytest.raises(ValueError, match="max_length=17, the encoder takes 16 at most"):
+    with pytest.raises(ValueError, match="max_length=17 exceeds the encoder's limit of 16"):
         long = Stage("pretraining", TEXTS, Masked(), batch_size=8, max_length=17)
         quick(MaskedLanguageModel(tiny_text()), [long], tmp_path)
 
@@ -121,17 +121,17 @@ def test_what_an_encoder_must_have(tmp_path):
 def test_an_encoder_does_not_hide_what_the_run_says(tmp_path, monkeypatch):
     encoder = tiny()
     monkeypatch.setattr(encoder, "settings", lambda: dict(seed=1, sizes=2))
-    with pytest.raises(ValueError, match=r"settings\(\) of PixelEncoder says seed, which the run"):
+    with pytest.raises(ValueError, match=r"settings\(\) of PixelEncoder contains seed, which are names of"):
         quick(encoder, [one_stage()], tmp_path)
 
 
 def test_examples_that_have_no_fingerprint():
     class Open(Objective): pass
-    with pytest.raises(TypeError, match="neither text, numbers nor arrays .*range"):
+    with pytest.raises(TypeError, match="neither texts, numbers nor arrays .*range"):
         Task([object()]*9, Open(), batch_size=2).settings()
     class Held(Objective):
         def __init__(self): self.held = object()
-    with pytest.raises(TypeError, match="held is object, which JSON cannot hold: say in `settings`"):
+    with pytest.raises(TypeError, match="held is object, which JSON cannot represent: override `settings`"):
         Held().settings()
 
 
@@ -151,7 +151,7 @@ def test_arrays_are_known_by_their_values():
 
 
 def test_autocast_around_a_run_is_refused(tmp_path):
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="within torch.autocast"):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="inside torch.autocast"):
         quick(tiny(), [one_stage()], tmp_path/"run")
 
 
@@ -229,7 +229,7 @@ def test_dev_scores(tmp_path):
     assert history[-1]["dev"] == .5 and history[-1]["dev_scores"] == dict(score=.5, n=3, by=[1, 2.])
     assert type(history[-1]["dev_scores"]["n"]) is int
     assert quick(tiny(), [one_stage()], tmp_path/"a") == history
-    with pytest.raises(FloatingPointError, match="dev gave nan"):
+    with pytest.raises(FloatingPointError, match="dev returned nan"):
         quick(tiny(), [one_stage(keep="best")], tmp_path/"b", dev=lambda encoder: math.nan)
     modes = []
     def look(encoder): return modes.append(encoder.training) or 0.

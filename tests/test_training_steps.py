@@ -13,8 +13,8 @@ from sentnb import augmenters
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
-from sentnb.training import (Distillation, Draws, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same, SimCSE,
-                             Single, Spans, Stage, Task, batch_indices, batches, learning_rate_at)
+from sentnb.training import (Distillation, BatchRNG, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same, SimCSE,
+                             Single, Spans, Stage, Task, batch_indices, scheduled_learning_rate, stages)
 from sentnb.training.stages import Batches
 
 
@@ -89,7 +89,7 @@ def test_alone_a_task_can_throw_the_dice_of_a_second(tmp_path):
     "Then with the first, which here changes next to nothing, and without it come to the same."
     still = Task(PAIRS, InfoNCE(), 8, learning_rate=1e-12, warmup_steps=0)
     text = Task(TEXTS, SimCSE(mlp=True), 8, .01, warmup_steps=0)
-    ends, as_second = {}, dataclasses.replace(text, draws_as=1)
+    ends, as_second = {}, dataclasses.replace(text, rng_index=1)
     for name, tasks in dict(both=[still, text], alone=[as_second], own=[text]).items():
         encoder = ends[name] = tiny_text()
         quick(encoder, [Stage("text", tasks=tasks, steps=3)], tmp_path/name)
@@ -97,8 +97,7 @@ def test_alone_a_task_can_throw_the_dice_of_a_second(tmp_path):
         pairs = zip(ends[a].parameters(), ends[b].parameters(), strict=True)
         return max(float((one - other).detach().abs().max()) for one, other in pairs)
     assert apart("both", "alone") < 1e-6 < 1e-3 < apart("both", "own")
-    assert "draws_as" not in text.settings()
-    assert as_second.settings()["draws_as"] == 1
+    assert (text.settings()["rng_index"], as_second.settings()["rng_index"]) == (None, 1)
 
 
 def test_gradients_are_clipped(tmp_path, descent):
@@ -110,7 +109,7 @@ def test_gradients_are_clipped(tmp_path, descent):
 @settings(deadline=None)
 @given(st.integers(1, 50), st.integers(0, 60), st.floats(1e-6, 1))
 def test_learning_rate(steps, warmup, peak):
-    rates = [learning_rate_at(step, steps, peak, warmup) for step in range(steps)]
+    rates = [scheduled_learning_rate(step, steps, peak, warmup) for step in range(steps)]
     assert all(0 < rate <= peak*(1 + 1e-9) for rate in rates)
     up, down = rates[:warmup], rates[warmup:]
     np.testing.assert_allclose(up, [peak*(i + 1)/warmup for i in range(len(up))])
@@ -130,7 +129,7 @@ def test_batches_are_distinct_and_epochs_whole(data):
     together = sum(drawn, [])
     assert len(together) == len(set(together)) == per_epoch*size and set(together) <= set(range(n))
     b = data.draw(st.integers(0, per_epoch - 1))
-    stages._epoch_order.cache_clear()   # a batch is a function of its number: whatever was asked before
+    stages._shuffled_indices.cache_clear()   # a batch is a function of its number: whatever was asked before
     assert batch_indices(n, size, epoch*per_epoch + b, seed) == drawn[b]
 
 
@@ -154,7 +153,7 @@ def test_a_batch_holds_one_group_and_an_epoch_all_of_them(data):
     assert all(len(set(batch)) == size and len({labels[i] for i in batch}) == 1 for batch in drawn)
     assert len(set(sum(drawn, []))) == per_epoch*size and {labels[batch[0]] for batch in drawn} == set(labels)
     b = data.draw(st.integers(0, per_epoch - 1))
-    stages._epoch_of_groups.cache_clear()
+    stages._group_batches.cache_clear()
     assert batch_indices(len(labels), size, epoch*per_epoch + b, seed, labels) == drawn[b]
 
 
@@ -201,11 +200,11 @@ def test_views():
 
 
 def test_draws_are_of_the_example_or_of_the_place():
-    whole, share = Draws(3, 5, [8, 1, 4], start=0), Draws(3, 5, [4], start=2)
+    whole, share = BatchRNG(3, 5, [8, 1, 4], start=0), BatchRNG(3, 5, [4], start=2)
     assert len(whole) == 3 and share[0].random() == whole[2].random() == whole[2].random()
-    third = whole.named("image", 2).random()
-    assert share.named("image").random() == third != whole.named("mask", 2).random()
-    others = [Draws(4, 5, [8])[0], Draws(3, 6, [8])[0], Draws(3, 5, [9])[0], whole[0]]
+    third = whole.generator("image", 2).random()
+    assert share.generator("image").random() == third != whole.generator("mask", 2).random()
+    others = [BatchRNG(4, 5, [8])[0], BatchRNG(3, 6, [8])[0], BatchRNG(3, 5, [9])[0], whole[0]]
     assert len({rng.random() for rng in others}) == 4
 
 
@@ -268,7 +267,7 @@ def test_an_image_view_repeats_itself_and_is_the_same_over_processes():
 def test_an_image_view_trains_a_pixel_encoder_and_nothing_else(tmp_path):
     stage = Stage("visual", TEXTS, InfoNCE(ImageViews("crop", "blur")), steps=3, batch_size=8, warmup_steps=1)
     assert len(quick(tiny(), [stage], tmp_path/"pixel")) == 3
-    message = "stage 'visual': ImageViews changes drawn strips; a TextEncoder draws none"
+    message = "stage 'visual': ImageViews augments rendered strips; a TextEncoder renders none"
     with pytest.raises(TypeError, match=message):
         quick(tiny_text(), [stage], tmp_path/"text")
 
@@ -353,7 +352,7 @@ def test_tf32_is_of_the_run_alone(tmp_path):
     with pytest.raises(RuntimeError, match="mine"):
         quick(tiny(), [one_stage()], tmp_path/"b", mixed_precision="tf32", dev=fails)
     assert seen == ["high"] and torch.get_float32_matmul_precision() == "highest"
-    with pytest.raises(ValueError, match="mixed_precision 'tf32' then, 'no' now"):
+    with pytest.raises(ValueError, match="mixed_precision was 'tf32', is 'no'"):
         quick(tiny(), [one_stage()], tmp_path)
     with pytest.raises(ValueError, match="mixed_precision='fp8': expected one of no, tf32, bf16, fp16"):
         quick(tiny(), [one_stage()], tmp_path/"c", mixed_precision="fp8")

@@ -7,7 +7,7 @@ from sentnb.encoders import PixelConfig, PixelEncoder, WordTeacher, small_text_e
 from sentnb.encoders.words import patch_shares, piece_shares, word_spans, word_states
 from sentnb.renderer import RenderConfig
 from sentnb.renderer.config import clean
-from sentnb.training import Draws, TaughtWords
+from sentnb.training import BatchRNG, WordDistillation
 
 TEXTS = ["A plane takes off.", "飞机 takes off\tagain,  twice", "हवाई जहाज़ उड़ रहा है।", "The", "",
          "one two three four five six seven eight nine ten eleven twelve thirteen"]
@@ -62,9 +62,9 @@ def test_a_word_that_is_cut_has_no_state(tokens):
 
 def test_the_loss_is_that_of_a_loop(tokens):
     encoder, teacher = student(), WordTeacher(tokens, TEXTS)
-    objective = TaughtWords(teacher, "squares")
+    objective = WordDistillation(teacher, "squares")
     state = objective.state(encoder)
-    batch = objective.batch(TEXTS, Draws(0, 0, range(len(TEXTS))), encoder, 24)
+    batch = objective.batch(TEXTS, BatchRNG(0, 0, range(len(TEXTS))), encoder, 24)
     with torch.no_grad(): loss = objective.loss(encoder, state, batch)
     each = []
     for text in map(clean, TEXTS):

@@ -119,7 +119,7 @@ class Death:
             os.truncate(path, os.path.getsize(path)//2)
             die()
         moments = {
-            "step": lambda: self.around(loop, "learning_rate_at", before=die),
+            "step": lambda: self.around(loop, "scheduled_learning_rate", before=die),
             "half-written": lambda: self.around(checkpoint, "save_file", before=half),
             "not-renamed": lambda: self.around(checkpoint, "save_file", after=die),
             "saved": lambda: self.around(checkpoint.Progress, "save", after=die),
