@@ -27,7 +27,7 @@ def peak():
 
 corpora.open_split("{SPANS}")
 before = peak()
-rows, view = recipes.training_data("papers", ("documents",), clean_of=()).topical
+rows, view = recipes.load_training_data("papers", ("documents",), exclude_tests=()).topical
 settings = Stage("topical", rows, steps=1).settings()
 print(len(rows), peak() - before)
 held = list(rows)
@@ -77,7 +77,7 @@ def test_what_reads_a_list_reads_rows():
     pairs = [("A man plays.", "He plays."), ("Two dogs.", "It rains."), ("One.", "A man plays!")]
     kept, dropped = corpora.decontaminate(Rows(pairs), {"amanplays"})
     assert isinstance(kept, Rows) and kept == pairs[1:2] and dropped == 2
-    clean = recipes.Clean(())
+    clean = recipes.TestFilter(())
     clean.banned = {"amanplays": "a test"}
     for rows in (pairs, Rows(pairs)):
         kept = clean.rows("pairs", rows)

@@ -91,7 +91,7 @@ def test_a_difference_is_whole_and_scores_what_its_card_says(folder, hub):
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 15e6
     card = (folder/"README.md").read_text(encoding="utf-8")
     assert card.startswith(f"# {folder.name}\n") and {"## Scores", "## Limits"} <= set(card.splitlines())
-    encoder = recipes.start_text_encoder(folder.name, pooling="mean", max_length=64)
+    encoder = recipes.load_initial_text_encoder(folder.name, pooling="mean", max_length=64)
     assert f"{sum(p.numel() for p in encoder.parameters()):,} parameters" in card
     said = {column: float(row["value"]) for (_, column), row in scores(folder).items()}
     first, second, gold = corpora.sts_pairs("STS-B", "en", "dev")

@@ -100,7 +100,7 @@ def test_wrong_values_are_refused_before_a_kernel_starts(value, sentence, tmp_pa
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_defaults_are_not_refused(path):
     from sentnb.experiments.notebooks import check_values
-    defaults = experiments.parameters(path)
+    defaults = experiments.read_parameters(path)
     values = {name: experiments.parse_value(text.strip("'\"").replace("None", "null"))
               for name, text in defaults.items() if name != "profile"}
     check_values(path, "demo", values)
@@ -198,7 +198,7 @@ def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout, {path.name: path.read_bytes() for path in place.iterdir()}
     _, first = run()
-    assert set(first) == {"run.json", "numbers.csv", "claims.csv", "99_runs.ipynb"}
+    assert set(first) == {"run.json", "numbers.csv", "claims.csv", "claims.json", "quotes.csv", "99_runs.ipynb"}
     said, again = run()
     assert again == first and "nothing has changed" in said
     _, asked = run(RUNS, "--replace")
@@ -258,7 +258,7 @@ def test_unknown_names(capsys):
 def test_names(path):
     number, _, rest = path.stem.partition("_")
     for name in (path.stem, number, str(int(number)), rest, str(path)):
-        assert experiments.find(name) == path
+        assert experiments.find_experiment(name) == path
 
 
 def test_parameters_reach_the_notebook(tiny, tmp_path):
@@ -290,7 +290,7 @@ def test_a_foreign_python3_kernel_is_not_picked(tiny, tmp_path):
 def test_list(capsys):
     assert experiments.main(["list"]) == 0
     listed = capsys.readouterr().out
-    for path in EXPERIMENTS: assert path.stem in listed and experiments.introduce(path).title in listed
+    for path in EXPERIMENTS: assert path.stem in listed and experiments.read_introduction(path).title in listed
 
 
 def test_as_a_module():
@@ -433,7 +433,7 @@ def test_encode_through_what_others_have_trained(name, tmp_path, hub):
     (tmp_path/"in.txt").write_text("a sentence\nand another\n")
     asked = ["encode", str(tmp_path/"in.txt"), "-m", name, "-o", str(tmp_path/"x.npy")]
     assert experiments.main(asked) == 0
-    expected = recipes.start_text_encoder(name).eval().encode(["a sentence", "and another"])
+    expected = recipes.load_initial_text_encoder(name).eval().encode(["a sentence", "and another"])
     np.testing.assert_allclose(np.load(tmp_path/"x.npy"), expected, atol=1e-5)
 
 
@@ -486,7 +486,7 @@ def test_a_device_reaches_whatever_is_loaded(tmp_path, monkeypatch):
     def loaded(*_, device, **__): asked.append(device)
     for kind in (encoders.PixelEncoder, encoders.TextEncoder):
         monkeypatch.setattr(kind, "from_pretrained", loaded)
-    monkeypatch.setattr(recipes, "other_encoder", lambda name, device, **_: asked.append(device))
+    monkeypatch.setattr(recipes, "load_external_encoder", lambda name, device, **_: asked.append(device))
     names = ("sentnb-small", "text-small-mlm", "all-MiniLM-L6-v2")
     for name in names: load_encoder(name, None, "cpu")
     for there in (True, False):

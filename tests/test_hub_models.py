@@ -108,7 +108,7 @@ def test_the_command_converts_and_the_checkpoint_draws_in_its_own_font(hub, tmp_
     assert render["strategy"] == "continuous" and render["family"] == "Noto Sans Thai"
     encoder = PixelEncoder.from_pretrained(folder, max_patches=64)
     assert encoder.renderer.files[0] == folder/"GoNotoCurrent.ttf"
-    words = recipes.start_encoder(str(folder), strategy="words")
+    words = recipes.load_initial_encoder(str(folder), strategy="words")
     assert words.render_config.strategy == "words" and words.renderer.files[0].name == "GoNotoCurrent.ttf"
     trained = PixelEncoder.from_pretrained(words.replace(head=True).save_pretrained(tmp_path/"trained"))
     assert trained.renderer.files[0] == tmp_path/"trained"/"GoNotoCurrent.ttf"
@@ -161,22 +161,22 @@ def test_the_snippet_of_the_readme_runs(stored, tmp_path):
 
 def test_needed_finds_everything_or_names_all_that_lacks(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_HUB", "")
-    looked = {thing.name: thing for thing in experiments.look(["gowitheflow/wiki-span", "text/wikinews_en"],
+    looked = {thing.name: thing for thing in experiments.locate_requirements(["gowitheflow/wiki-span", "text/wikinews_en"],
                                                           ["sentnb-small", PIXEL, "FacebookAI/roberta-base"])}
     assert looked["gowitheflow/wiki-span"].bytes == 8_956_015_300
     assert looked["sentnb-small"].place == "shipped"
     assert looked["FacebookAI/roberta-base"].commit.startswith("e2da8e2f")
     assert looked[PIXEL].place == "cache" and "sentnb convert" in looked[PIXEL].missing
     run = results.Run("98_x", "demo", {}, folder=tmp_path/"run")
-    found, = experiments.needed(models=[PIXEL], convert=True, run=run)
+    found, = experiments.fetch_requirements(models=[PIXEL], convert=True, run=run)
     folder = converted_folder(PIXEL, MODELS[PIXEL].commit)
     assert (found.commit, found.sha256) == (MODELS[PIXEL].commit, weights_sha256(folder))
     assert found.fonts[0] == ("GoNotoCurrent.ttf", MODELS[PIXEL].font[2])
-    assert experiments.look(models=[PIXEL])[0].missing is None
+    assert experiments.locate_requirements(models=[PIXEL])[0].missing is None
     saved = results.load_run(run.save()).details["notes"]["needed"][PIXEL]
     assert saved["commit"] == MODELS[PIXEL].commit and saved["sha256"] == found.sha256
     with pytest.raises(FileNotFoundError) as error:
-        experiments.needed(["text/wikinews_en", "gowitheflow/wiki-span"], [LINGUIST, "no-such"],
+        experiments.fetch_requirements(["text/wikinews_en", "gowitheflow/wiki-span"], [LINGUIST, "no-such"],
                        packages=["no_such_module"])
     lines = str(error.value).splitlines()
     assert len(lines) == 5 and all(name in line for name, line in zip(
@@ -185,4 +185,4 @@ def test_needed_finds_everything_or_names_all_that_lacks(hub, tmp_path, monkeypa
 
 def test_every_declared_model_has_a_whole_commit():
     for model in MODELS.values(): assert re.fullmatch("[0-9a-f]{40}", model.commit) and model.size > 1e6
-    assert {other.hub for other in recipes.OTHERS.values()} <= set(MODELS)
+    assert {other.hub for other in recipes.EXTERNAL_MODELS.values()} <= set(MODELS)

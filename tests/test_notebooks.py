@@ -14,7 +14,7 @@ import pytest
 from nbdev.clean import clean_nb
 
 from sentnb import results
-from sentnb.experiments import introduce, parameters
+from sentnb.experiments import read_introduction, read_parameters
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
@@ -82,7 +82,7 @@ def test_form(path):
     assert all(set(cell["metadata"]) <= {"tags"} for cell in notebook["cells"])
     for cell in code_cells(notebook):
         if not source(cell).lstrip().startswith(("%", "!")): ast.parse(source(cell))
-    opening = introduce(path)
+    opening = read_introduction(path)
     assert opening.title != path.stem and opening.purpose, "a title and, quoted under it, the purpose"
 
 
@@ -101,7 +101,7 @@ def test_experiment(path):
     notebook = read(path)
     tagged = [cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", [])]
     assert len(tagged) == 1 and tagged[0]["cell_type"] == "code", "exactly one cell is tagged `parameters`"
-    assert "profile" in parameters(path) and parameters(path)["profile"].strip("'\"") == "demo"
+    assert "profile" in read_parameters(path) and read_parameters(path)["profile"].strip("'\"") == "demo"
     statements = ast.parse(source(tagged[0])).body
     assert all(isinstance(node, (ast.Assign, ast.AnnAssign)) for node in statements), "plain assignments"
     before = code_cells(dict(cells=notebook["cells"][:notebook["cells"].index(tagged[0])]))

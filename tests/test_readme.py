@@ -77,16 +77,16 @@ def test_command(command, tmp_path):
         assert not target.startswith("nbs/"), "the executed copy would stand among the sources"
         assert f"mkdir -p {Path(target).parent}" in README, "papermill does not make the folder"
         assert options[0::3] == ["-p"] * (len(options) // 3)
-        known = experiments.parameters(ROOT/source)
+        known = experiments.read_parameters(ROOT/source)
         for name in options[1::3]: assert name in known
         assert options[options.index("profile") + 1] in PROFILES
     elif program == "sentnb":
         parsed = experiments.commands.parser().parse_args(arguments)
         if parsed.command == "run":
-            known = set(experiments.parameters(experiments.find(parsed.name)))
+            known = set(experiments.read_parameters(experiments.find_experiment(parsed.name)))
             assert {"profile", *experiments.parse_assignments(parsed.parameters)} <= known
         elif parsed.command == "diff":
-            for place in (parsed.first, parsed.second): experiments.find(place.partition("/")[0])
+            for place in (parsed.first, parsed.second): experiments.find_experiment(place.partition("/")[0])
         elif parsed.command == "convert": # tests/test_hub_models.py runs it, where the Hub is its cache
             assert parsed.name in MODELS
         else:

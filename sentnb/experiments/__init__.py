@@ -7,16 +7,20 @@ __all__ = []
 
 # %% ../../nbs/api/5_experiments/00_experiments.ipynb #1db8930a
 from ..core import lazy_names
-from .notebooks import (
-    Experiment, introduce, experiments, find, parameters, parse_value, parse_assignments)
+from sentnb.experiments.notebooks import (
+    Experiment, read_introduction, list_experiments, find_experiment, read_parameters, parse_value,
+    parse_assignments)
 from .running import RunFailed, CellFailed, run, run_together
-from .files import lines, encode_file, render_text
+from .files import read_lines, encode_file, render_text
 from .commands import main
 
 # What loads torch is imported on first use: the command line starts without it.
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, study=["Study", "warmup_steps"], requirements=["Needed", "look", "needed"],
-    plan=["Plan", "Shape", "Training", "compare_with_run", "data_sets", "read_shape", "scored_sets"], shipping=["as_shipped", "score_table", "ship"])
+    __name__, study=["Study", "warmup_steps"],
+    requirements=["Requirement", "locate_requirements", "fetch_requirements"],
+    plan=["Plan", "Shape", "Training", "compare_with_run", "list_datasets", "read_shape",
+          "list_scored_datasets"], shipping=["reload_in_half_precision", "score_table", "ship_checkpoint"])
 __all__ += [
-    "Experiment", "introduce", "experiments", "find", "parameters", "parse_value", "parse_assignments",
-    "RunFailed", "CellFailed", "run", "run_together", "lines", "encode_file", "render_text", "main"]
+    "Experiment", "read_introduction", "list_experiments", "find_experiment", "read_parameters",
+    "parse_value", "parse_assignments",
+    "RunFailed", "CellFailed", "run", "run_together", "read_lines", "encode_file", "render_text", "main"]

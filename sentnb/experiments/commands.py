@@ -12,12 +12,12 @@ from pathlib import Path
 
 from .. import __version__
 from ..core import PROFILES
-from .checking import plan_of, summary
+from .checking import load_plan, summarise_plans
 from .files import (
     encode_file, load_encoder, plain_warnings, prepare_output, render_text)
-from .notebooks import experiments, find, parse_assignments, runs_folder
-from .progress_bars import count_told, folder_told, listening
-from .running import RunFailed, run, run_together, typed
+from .notebooks import list_experiments, find_experiment, parse_assignments, runs_folder
+from .progress_bars import count_messages, find_run_folder, listening
+from .running import RunFailed, run, run_together, shorten_path
 
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #f6a10faa
 PLAIN = dict(formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -145,7 +145,7 @@ def parser() -> argparse.ArgumentParser:
 
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #e33f660e
 def _list() -> None:
-    known = experiments()
+    known = list_experiments()
     for experiment in known:
         finished = experiment.runs()
         profiles = ", ".join(profile + (" (run)" if profile in finished else "") for profile in PROFILES)
@@ -159,28 +159,28 @@ def _run(arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
     asked = (arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output,
              not arguments.quiet, arguments.replace)
-    notebook, processes = find(arguments.name).stem, arguments.processes
+    notebook, processes = find_experiment(arguments.name).stem, arguments.processes
     with listening() as told:
         executed = run(*asked) if processes == 1 else run_together(processes, *asked)
-        folder = folder_told(told, notebook) or runs_folder()/notebook/arguments.profile
+        folder = find_run_folder(told, notebook) or runs_folder()/notebook/arguments.profile
         as_it_was = " (nothing has changed, and the run that stood there stays)"*bool(
-            count_told(told, stands=notebook))
+            count_messages(told, stands=notebook))
     seconds = round(time.perf_counter() - started)
-    table = typed(folder/"numbers.csv") if (folder/"numbers.csv").is_file() else "none was written"
+    table = shorten_path(folder/"numbers.csv") if (folder/"numbers.csv").is_file() else "none was written"
     print(f"done in {seconds // 60} min {seconds % 60} s")
     print(f"  table     {table}{as_it_was}")
-    for picture in sorted(folder.glob("*.png")): print(f"  figure    {typed(picture)}")
-    print(f"  notebook  {typed(executed)}")
+    for picture in sorted(folder.glob("*.png")): print(f"  figure    {shorten_path(picture)}")
+    print(f"  notebook  {shorten_path(executed)}")
 
 def _check(arguments: argparse.Namespace) -> int: # exit status
     if arguments.name == "all":
         if arguments.parameters: raise ValueError("-P is of one notebook: name it instead of all")
-        with contextlib.redirect_stdout(sys.stderr): table = summary(arguments.profile)
+        with contextlib.redirect_stdout(sys.stderr): table = summarise_plans(arguments.profile)
         print(table)
         return 0
-    plan = plan_of(arguments.name, arguments.profile, parse_assignments(arguments.parameters))
+    plan = load_plan(arguments.name, arguments.profile, parse_assignments(arguments.parameters))
     missing = [need.missing for need in plan.needs if need.missing]
-    print(f"# {find(arguments.name).stem} at {arguments.profile}\n\n{plan}")
+    print(f"# {find_experiment(arguments.name).stem} at {arguments.profile}\n\n{plan}")
     if missing: print("\nMissing:\n" + "\n".join(f"- {line}" for line in missing))
     return int(len(missing) > 0)
 
@@ -202,7 +202,7 @@ def run_named(
     """
     name, slash, profile = text.partition("/")
     if Path(text).is_dir() or not slash: return Path(text)
-    try: return runs_folder()/find(name).stem/profile
+    try: return runs_folder()/find_experiment(name).stem/profile
     except FileNotFoundError: return Path(text)
 
 def _diff(arguments: argparse.Namespace) -> int: # exit status
@@ -247,7 +247,7 @@ def _convert(arguments: argparse.Namespace) -> None:
     from sentnb.encoders.checkpoints import convert_checkpoint, read_json
     folder = convert_checkpoint(arguments.name, arguments.folder, arguments.revision)
     commit = read_json(folder/"converted.json")["commit"]
-    print(f"{typed(folder)}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    print(f"{shorten_path(folder)}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
     print(f"of {arguments.name} at {commit}; load it with from_pretrained({str(arguments.folder)!r})")
 
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #4ad0c2e7

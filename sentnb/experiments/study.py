@@ -17,7 +17,8 @@ from fastcore.basics import patch
 
 from .. import figures, results
 from ..core import (
-    PARAMETERS, PROFILES, broadcast_from_rank0, run_on_rank0, cache_dir, fingerprint, atomic_path, seed_everything,
+    PARAMETERS, PROFILES, broadcast_from_rank0, run_on_rank0, cache_dir, fingerprint, atomic_path,
+    seed_everything,
     settings_for, set_num_threads, write_atomic)
 from ..encoders.base import TextsTruncated
 
@@ -33,8 +34,8 @@ class Settings:
 
 def _check_table(table: Table) -> None:
     if not table or any(group not in GROUPS for group in table):
-        raise ValueError(f"table has {', '.join(table) or 'nothing'}: expected the groups {', '.join(GROUPS)}, "
-                         "and in each the rows setting=(demo, small, paper)")
+        raise ValueError(f"table has {', '.join(table) or 'nothing'}: expected the groups "
+                         f"{', '.join(GROUPS)}, and in each the rows setting=(demo, small, paper)")
     names = [name for rows in table.values() for name in rows]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"table has {', '.join(repeated)} more than once: expected each name in one group")
@@ -63,8 +64,7 @@ def read_settings(
 ) -> dict[str, Settings]: # group -> a frozen dataclass
     """One column of an experiment's table.
 
-    ValueError names a group or setting that does not exist, a name that is repeated, or a value of
-    another type.
+    ValueError names an unknown group or setting, a name that is repeated, or a value of another type.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Study:
     sources : Mapping[str, Sequence[str]]|None, default None
         "the paper, sec. 4" -> settings
     substitutes_for : Mapping[str, str]|None, default None
-        model of the paper -> the setting that names its substitute
+        model of the paper -> setting with its substitute
     """
 
     def __init__(self,
@@ -137,7 +137,7 @@ class Study:
         show_progress: bool=True, # whether to show progress bars
         deterministic: bool=True, # whether torch uses deterministic algorithms, which are slower
         sources: Mapping[str, Sequence[str]]|None=None, # "the paper, sec. 4" -> settings
-        substitutes_for: Mapping[str, str]|None=None, # model of the paper -> the setting that names its substitute
+        substitutes_for: Mapping[str, str]|None=None, # model of the paper -> setting with its substitute
     ):
         parameters = dict(seed=seed, seeds=seeds, resume=resume, minutes=minutes, overrides=overrides)
         for name, value in parameters.items(): PARAMETERS[name](name, value)
@@ -154,7 +154,7 @@ class Study:
         self._configure(deterministic)
         recorded = dict(seeds=self.seeds) if "seeds" in self.settings else {}
         if "threads" in self.settings: recorded["device"] = self.device
-        suffix = "" if self.resume else f"-{broadcast_from_rank0(os.getpid())}" # the same for all processes of a run
+        suffix = "" if self.resume else f"-{broadcast_from_rank0(os.getpid())}" # the same for all processes
         self._folder = profile + suffix
         self.run = results.Run(notebook, profile, self.settings | recorded, seed=seed)
         self.run.substitutes_for = self._read_substitutes(substitutes_for or {})
@@ -195,7 +195,8 @@ def _read_substitutes(self: Study, substitutes_for: Mapping[str, str]) -> dict[s
     substitutes = {}
     for model, setting in substitutes_for.items():
         if setting not in self.settings:
-            raise ValueError(f"substitutes_for: {model}: no setting {setting!r}; there are {', '.join(self.settings)}")
+            known = ", ".join(self.settings)
+            raise ValueError(f"substitutes_for: {model}: no setting {setting!r}; there are {known}")
         value = self.settings[setting]
         if isinstance(value, (list, tuple)): value = value[0] if value else None
         if isinstance(value, Mapping): value = value.get(model)
@@ -262,7 +263,8 @@ def training_options(self: Study,
     """
     cores = (os.cpu_count() or 1)//int(os.environ.get("WORLD_SIZE", 1)) # if all processes share this machine
     workers = 0 if self.device == "cpu" else min(4, max(0, cores - 1)) # a CPU has no core to spare
-    options = dict(mixed_precision=precision, workers=workers, show_progress=self.show_progress, until=self.until)
+    options = dict(mixed_precision=precision, workers=workers, show_progress=self.show_progress,
+                   until=self.until)
     if piece_steps is not None: options["piece_steps"] = piece_steps
     if dev_key is not None: options["dev_key"] = dev_key
     return options

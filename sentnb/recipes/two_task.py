@@ -20,7 +20,7 @@ from .. import figures, results
 from ..core import derive_seed, fingerprint
 from ..evaluation import geometry, sts
 from .sources import Scored
-from .initial_encoders import start_text_encoder
+from .initial_encoders import load_initial_text_encoder
 from ..training import Branch, Stage
 
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #73de8863
@@ -55,13 +55,13 @@ class Beside:
     study : Any
         experiments.Study
     text_options : Mapping[str, Any]
-        of `start_text_encoder`
+        of `load_initial_text_encoder`
     training_options : Mapping[str, Any]
         of `Branch.grow`
     sentences : Sequence[str]
         from which a base that is none gets its tokens
     tests : Mapping[str, Scored]
-        of `similarity_tests`
+        of `load_similarity_tests`
     stage : Callable[[str, str, float|None], Stage]
         base, condition, rate of the second task -> what trains
     ours : str
@@ -86,10 +86,10 @@ class Beside:
         of bases that are cut
     """
     study: Any # experiments.Study
-    text_options: Mapping[str, Any] # of `start_text_encoder`
+    text_options: Mapping[str, Any] # of `load_initial_text_encoder`
     training_options: Mapping[str, Any] # of `Branch.grow`
     sentences: Sequence[str] # from which a base that is none gets its tokens
-    tests: Mapping[str, Scored] # of `similarity_tests`
+    tests: Mapping[str, Scored] # of `load_similarity_tests`
     stage: Callable[[str, str, float|None], Stage] # base, condition, rate of the second task -> what trains
     ours: str # the condition that the paper proposes: "VisualCSE"
     look_every: int # steps between two evaluations on dev
@@ -113,7 +113,7 @@ class Beside:
             name, layers = self.backbones.get(base, (base, None))
             options = dict(self.text_options, revisions=dict(self.revisions), device=self.study.device,
                            base_layers=layers)
-            encoder = start_text_encoder(None if name == "tiny" else name, self.sentences[:2_000],
+            encoder = load_initial_text_encoder(None if name == "tiny" else name, self.sentences[:2_000],
                                          self.study.seed, **options)
             encoder.pooling = "cls"
             self.starts[base] = Branch.root(encoder, self.study.store)
