@@ -14,7 +14,8 @@ from PIL import Image, ImageEnhance
 
 # %% ../../nbs/api/1_augmenters/06_images.ipynb #e3d60c44
 def _describe(pixels) -> str:
-    return f"pixels is {type(pixels).__name__} {getattr(pixels, 'dtype', '')} {list(getattr(pixels, 'shape', ()))}"
+    shape = list(getattr(pixels, "shape", ()))
+    return f"pixels is {type(pixels).__name__} {getattr(pixels, 'dtype', '')} {shape}"
 
 def text_width(
     pixels: np.ndarray, # uint8 [16, W]

@@ -69,8 +69,7 @@ def word_shuffle_conditional(
     rng: random.Random, # the source of randomness
     rate: float=1., # share of the inner words that may move, at least two of each clause
 ) -> str: # the same words, clause by clause
-    """Shuffle the words within each clause; a clause ends at one of `CLAUSE_ENDS`. Its first and last word
-    stay.
+    """Shuffle the words within each clause, except the first and last; a clause ends at `CLAUSE_ENDS`.
 
     Parameters
     ----------

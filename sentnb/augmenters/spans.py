@@ -18,7 +18,7 @@ def sample_spans(
 ) -> tuple[str, str]: # two parts of `document`, verbatim
     """Sample two independent spans of a document; they may overlap or be equal.
 
-    Both spans of a document of at most `min_words` words are the whole document.
+    Both spans of a document of at most `min_words` words are the document.
 
     Parameters
     ----------

@@ -192,7 +192,8 @@ def select(
 
 # %% ../../nbs/api/0_core/08_arrow.ipynb #8c1f5883
 def _digest(text: str) -> int: # 64 bits
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+    data = text.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 def distinct(
     texts: Sequence[str],

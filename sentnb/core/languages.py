@@ -16,7 +16,7 @@ FAMILIES = dict(Germanic=("en", "de", "nl"), Romance=("es", "fr", "it", "pt"),
                 Slavic=("pl", "ru"), Sinitic=("zh",))
 
 # %% ../../nbs/api/0_core/03_languages.ipynb #0f9b7b46
-# `\X` counts the regional indicators before each flag again, so the time grows with the square of their number.
+# For each flag `\X` counts all regional indicators before it: its time is quadratic in their number.
 _GRAPHEME = regex.compile(r"\p{RI}{2}[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*|\X")
 
 def split_graphemes(

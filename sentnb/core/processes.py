@@ -52,8 +52,8 @@ def init_distributed(
     if not _has_peers():
         return
     if _inside_rank0:
-        raise RuntimeError("a collective operation such as training was called inside run_on_rank0: the other "
-                           "processes would wait forever. Call it outside, before the evaluation")
+        raise RuntimeError("a collective operation such as training was called inside run_on_rank0: the "
+                           "other processes would wait forever. Call it outside of run_on_rank0")
     import torch
     from accelerate.state import PartialState
     if PartialState._shared_state:

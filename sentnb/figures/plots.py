@@ -255,7 +255,7 @@ def curves(
 
 # %% ../../nbs/api/1_figures/02_plots.ipynb #57f8c495
 def select_points(
-    points: Mapping[tuple[str, str], Any], # (row, column) -> point, from Run.points or results.published_points
+    points: Mapping[tuple[str, str], Any], # (row, column) -> point
     rows: Mapping[str, str|Sequence[str]], # name in the figure -> its row, or its rows (before, after)
     column: str,
 ) -> dict[str, list]: # name in the figure -> its points; None where there is none
@@ -264,7 +264,7 @@ def select_points(
     Parameters
     ----------
     points : Mapping[tuple[str, str], Any]
-        (row, column) -> point, from Run.points or results.published_points
+        (row, column) -> point
     rows : Mapping[str, str|Sequence[str]]
         name in the figure -> its row, or its rows (before, after)
     column : str

@@ -22,7 +22,8 @@ def _keep_rows(frame: pd.DataFrame, keep: Mapping[str, Any]) -> pd.DataFrame: # 
         available = list(frame[column].unique())
         for value in values:
             if value not in available:
-                raise ValueError(f"no row has {column}={value!r}; available: {', '.join(map(str, available))}")
+                raise ValueError(f"no row has {column}={value!r}; expected one of "
+                                 f"{', '.join(map(str, available))}")
         frame = frame[frame[column].isin(values)]
         frame = frame.sort_values(column, key=lambda names: names.map(values.index), kind="stable")
     return frame

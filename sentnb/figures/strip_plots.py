@@ -107,7 +107,8 @@ def strip_figure(
         bottom -= total
         h, w = strip.shape[0]*scale, strip.shape[1]*scale
         if caption:
-            figure.text(margin/width, (bottom + h + 3)/height, caption, fontsize=7, va="bottom", color="#444444")
+            y = (bottom + h + 3)/height
+            figure.text(margin/width, y, caption, fontsize=7, va="bottom", color="#444444")
         ax = figure.add_axes((margin/width, bottom/height, w/width, h/height))
         ax.imshow(_enlarge(strip, shade, scale), interpolation="none", aspect="auto")
         borders = range(patch, strip.shape[1], patch) if patch else ()

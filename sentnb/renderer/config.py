@@ -102,8 +102,8 @@ def split_words(
     return [part for word in words for part in _split_punctuation(word)]
 
 # %% ../../nbs/api/1_renderer/03_config.ipynb #7f20ab05
-_HOW_TO = ("to draw in a font: RenderConfig(family='its name'); if it is not installed, pass its file as well: "
-           "TextRenderer(config, fonts=[path])")
+_HOW_TO = ("to draw in a font: RenderConfig(family='its name'); if it is not installed, pass its file as "
+           "well: TextRenderer(config, fonts=[path])")
 
 def _check_family(family: str) -> None:
     is_name = isinstance(family, str) and family and Path(family).name == family

@@ -33,8 +33,7 @@ _INSTALL_FONTS = (
 
 # %% ../../nbs/api/1_renderer/01_fonts.ipynb #025e9e5f
 def font_folders() -> list[Path]: # existing folders, in search order
-    """The folders in `SENTNB_FONTS` (separated by os.pathsep), then the font folders of conda, Linux and
-    macOS.
+    """The folders in `SENTNB_FONTS` (separated by os.pathsep), then those of conda, Linux and macOS.
 
     Returns
     -------
@@ -48,7 +47,7 @@ def font_folders() -> list[Path]: # existing folders, in search order
                 "~/Library/Fonts", "/Library/Fonts"]
     return [path for folder in folders if (path := Path(folder).expanduser()).is_dir()]
 
-def _files_by_name(paths: list[Path]) -> dict[str, list[Path]]: # files or folders -> files of each name, in order
+def _files_by_name(paths: list[Path]) -> dict[str, list[Path]]: # of files and folders, in order
     files: dict[str, list[Path]] = {}
     for path in paths:
         if path.is_file():

@@ -208,7 +208,8 @@ def _make_font_map(self: Pen, files: list[Path]) -> Any:
     for file in files:
         if not lib.fontconfig.FcConfigAppFontAddFile(config, os.fsencode(file)):
             raise ValueError(f"not a font file: {file}")
-    fontmap = lib.fontmaps.pango_cairo_font_map_new_for_font_type(1) # 1 is FreeType, which is not the default on macOS
+    freetype = 1 # not the default on macOS
+    fontmap = lib.fontmaps.pango_cairo_font_map_new_for_font_type(freetype)
     if not fontmap:
         raise PangoMissing(f"this Pango was built without FreeType; {_INSTALL_PANGO}")
     lib.pangoft2.pango_fc_font_map_set_config(fontmap, config)
@@ -344,8 +345,7 @@ def rows(self: Pen) -> tuple[int, int]: # first row of the ink, and the row afte
 
 @patch
 def ink(self: Pen) -> tuple[int, int, int]: # first column, column after the last, and rows to move down
-    """The columns of the ink of the last `set`, and how far to move the line down to clip as little as
-    possible.
+    """The columns of the ink of the last `set`, and how far to move the line down to clip the least.
 
     Returns
     -------

@@ -106,7 +106,7 @@ class Strips:
     Parameters
     ----------
     pixels : np.ndarray
-        uint8 [n, 16, 16p] or [n, 16, 16p, 3]; 255 is paper, p - 1 the greatest num_patches
+        uint8 [n, 16, 16p] or [n, 16, 16p, 3]; 255 is paper
     num_patches : np.ndarray
         int64 [n], without the black end patch
     text_index : np.ndarray
@@ -115,7 +115,7 @@ class Strips:
         bool [n], whether long="truncate" truncated the text
     """
     def __init__(self,
-        pixels: np.ndarray, # uint8 [n, 16, 16p] or [n, 16, 16p, 3]; 255 is paper, p - 1 the greatest num_patches
+        pixels: np.ndarray, # uint8 [n, 16, 16p] or [n, 16, 16p, 3]; 255 is paper
         num_patches: np.ndarray, # int64 [n], without the black end patch
         text_index: np.ndarray, # int64 [n], the index of the text of each strip
         truncated: np.ndarray, # bool [n], whether long="truncate" truncated the text
