@@ -19,7 +19,7 @@ from sentnb.experiments import main
 from sentnb.renderer import RenderConfig, TextRenderer
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT/"README.md").read_text(encoding="utf-8")
+README = (ROOT/"docs"/"models.md").read_text(encoding="utf-8")
 PIXEL, LINGUIST, BYT5 = "Team-PIXEL/pixel-base", "Pixel-Linguist/Pixel-Linguist-v0", "google/byt5-base"
 TEXTS = ["Two dogs run.", "Two dgos rnu.", "Две собаки бегут.", "两只狗在跑。"]
 
