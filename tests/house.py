@@ -9,15 +9,15 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-COLUMNS, CELL, FUNCTION, DEPTH = 110, 40, 60, 4
+COLUMNS, CELL, FUNCTION, DEPTH = 110, 60, 60, 4
 SHARED_NAMES, SHARED_BLOCK = 5, 10 # names that may stand in several experiments; lines that may not
 # Words that say nothing about a value or a function when they are its whole name
 FUNCTION_WORDS = set("""
-about above again ahead alone along apart asked at below beside beyond both by called drawn each enough even ever
-few fewer found from given gone held here how into it its less like looks made many means meant more most much
-named never now of off on ones other others ours over own place places plain rather rest said same seen several
-shown so some stood such taken taught than that theirs them then there these things this those together told two
-under until what when where whether which while who whole whose why within without yet""".split())
+about above again ahead alone along apart asked at below beside beyond both by called drawn each enough even
+ever few fewer found from given gone held here how into it its less like looks made many means meant more most
+much named never now of off on ones other others ours over own place places plain rather rest said same seen
+several shown so some stood such taken taught than that theirs them then there these things this those together
+told two under until what when where whether which while who whole whose why within without yet""".split())
 # One of each kind that one adds, and the words by which the library names it
 ADDED = {"a loss that trains (distillation)": r"\bDistillation\b|\.targets\b|\bdistillation_loss\b",
          "an encoder (static word vectors)": r"\bStaticEncoder\b", "a data set (MPQA)": r"\bMPQA\b",
@@ -130,7 +130,10 @@ def shared_blocks(root: Path, length: int=SHARED_BLOCK) -> list[tuple[str, str, 
     "Runs of so many lines, imports and comments left out, that stand in two experiments."
     seen, found = {}, []
     for path in experiments(root):
-        lines = [line.strip() for code in code_of(path) for line in code.lines]
+        codes = code_of(path)
+        # the demonstration of the method stands on its own, before the parameters
+        first = next(i for i, code in enumerate(codes) if re.search(r"^profile = ", code.text, re.M))
+        lines = [line.strip() for code in codes[first:] for line in code.lines]
         lines = [line for line in lines if line and not re.match(r"#|import |from \S+ import ", line)]
         for i in range(len(lines) - length + 1):
             run = tuple(lines[i:i + length])
