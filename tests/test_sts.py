@@ -104,7 +104,7 @@ def test_a_sentence_without_a_direction_is_named(bad):
 def test_wrong_shapes_are_refused():
     class Flat:
         def encode(self, texts): return np.ones(len(texts))
-    with pytest.raises(ValueError, match="expected one row each"): sts.cosines(Flat(), ["a"], ["b"])
+    with pytest.raises(ValueError, match="expected one row per sentence"): sts.cosines(Flat(), ["a"], ["b"])
     with pytest.raises(ValueError, match="expected pairs"): sts.cosines(Hashed(), ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="gold scores"): sts.score(Hashed(), ["a"], ["b"], [1, 2])
     with pytest.raises(ValueError, match="expected one of STS12"): sts.evaluate(Hashed(), "sts12")
