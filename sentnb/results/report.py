@@ -22,7 +22,7 @@ NAMES = {"Pixel-Linguist": "pixel", "CMLM": "cmlm", "miCSE": "micse", "VisualCSE
          "AudioCSE": "nonling",
          "Lensing": "lensing"} # as a text calls a paper -> one of results.PAPERS
 _NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)?[a-z]?|[A-Z]\b"
-_KIND = r"Tables?|Figures?|Algorithms?|Equations?|Eq\.|equation of section|section|appendix"
+_KIND = r"Tables?|Figures?|Algorithms?|Equations?|Eq\.|equation (?:of|in) section|section|appendix"
 _CITED = re.compile(rf"({_KIND})\s+((?:{_NUMBER})(?:(?:, and|,| and| to)\s+(?:{_NUMBER}))*)")
 _PAPER = re.compile(rf"({'|'.join(NAMES)}),\s(.*?)(?=[;:)]|(?<!Eq)\.(?:\s|$)|\b(?:{'|'.join(NAMES)}),|$)",
                     re.S)
@@ -54,6 +54,7 @@ def find_citations(
     rows = []
     for name, segment in _PAPER.findall(text):
         for kind, numbers in _CITED.findall(segment):
+            kind = kind.replace(" in ", " of ")
             form = _IDS[kind if kind in _IDS else kind.removesuffix("s")]
             rows += [(NAMES[name], form.format(number)) for number in _numbers(numbers)]
     return list(dict.fromkeys(rows))
