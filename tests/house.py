@@ -16,8 +16,9 @@ FUNCTION_WORDS = set("""
 about above again ahead alone along apart asked at below beside beyond both by called drawn each enough even
 ever few fewer found from given gone held here how into it its less like looks made many means meant more most
 much named never now of off on ones other others ours over own place places plain rather rest said same seen
-several shown so some stood such taken taught than that theirs them then there these things this those together
-told two under until what when where whether which while who whole whose why within without yet""".split())
+several shown so some stood such taken taught than that theirs them then there these things this those
+together told two under until what when where whether which while who whole whose why within without
+yet""".split())
 # One of each kind that one adds, and the words by which the library names it
 ADDED = {"a loss that trains (distillation)": r"\bDistillation\b|\.targets\b|\bdistillation_loss\b",
          "an encoder (static word vectors)": r"\bStaticEncoder\b", "a data set (MPQA)": r"\bMPQA\b",

@@ -137,7 +137,8 @@ def test_what_cannot_be_saved_or_loaded(encoders, tmp_path):
         width = 2
         def encode(self, texts, **_): return np.ones((len(texts), 2), np.float32)
     with pytest.raises(TypeError, match="cannot be saved"): SentenceModule(Mine()).save(tmp_path/"mine")
-    with pytest.raises(TypeError, match="cannot be used for encoding; it has no width"): SentenceModule("a name")
+    with pytest.raises(TypeError, match="cannot be used for encoding; it has no width"):
+        SentenceModule("a name")
     module = SentenceModule(encoders["static"])
     with pytest.raises(ValueError, match="safetensors only"):
         module.save(tmp_path/"unsafe", safe_serialization=False)
@@ -220,10 +221,12 @@ def test_without_the_extras(encoders):
 def test_an_extra_that_is_too_old_or_broken(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", mock.Mock())
     monkeypatch.setattr("importlib.metadata.version", lambda name: "1.39.7")
-    with pytest.raises(ImportError, match="mteb 1.39.7 is too old, expected 2.0 or newer"): import_extra("mteb")
+    with pytest.raises(ImportError, match="mteb 1.39.7 is too old, expected 2.0 or newer"):
+        import_extra("mteb")
     lacking = ModuleNotFoundError("No module named 'polars'", name="polars")
     monkeypatch.setattr("importlib.import_module", mock.Mock(side_effect=lacking))
-    with pytest.raises(ModuleNotFoundError, match="polars"): import_extra("mteb") # not "mteb is not installed"
+    with pytest.raises(ModuleNotFoundError, match="polars"):
+        import_extra("mteb")  # not "mteb is not installed"
 
 
 def test_importing_the_adapters_imports_neither_library(python):

@@ -143,7 +143,9 @@ def test_a_card_tells_what_another_run_measured(folder):
     "Beside others, as 23_beside has it: of each of four encoders its speed and scores."
     card = (folder/"README.md").read_text(encoding="utf-8")
     assert card.count("<!--23_beside/") == 4*5 - 1, "n-grams have no weights"
-    assert prose_numbers.fill(card, None) == card, f"python -m sentnb.results.prose_numbers {folder/'README.md'}"
+    assert prose_numbers.fill(card, None) == card, (
+        f"python -m sentnb.results.prose_numbers {folder / 'README.md'}"
+    )
 
 
 def test_the_readme_of_a_card_names_no_place_of_a_machine():

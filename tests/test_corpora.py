@@ -319,7 +319,9 @@ class Repository:
     latest = commits[0]
     def __init__(self): pass
     def repo_info(self, *_, **__): return types.SimpleNamespace(sha=self.latest)
-    def list_repo_commits(self, *_, **__): return [types.SimpleNamespace(commit_id=sha) for sha in self.commits]
+
+    def list_repo_commits(self, *_, **__):
+        return [types.SimpleNamespace(commit_id=sha) for sha in self.commits]
 
 
 def test_the_first_digits_of_a_commit_are_completed(monkeypatch, tmp_path):

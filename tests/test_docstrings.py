@@ -91,8 +91,11 @@ def test_every_comment_is_in_the_docstring(path):
         if isinstance(node, FUNCTIONS):
             docstring = " ".join((ast.get_docstring(node) or "").split())
             found[node.name] = found.get(node.name, "") + docstring
-    missing = [row for row in comments_of_parameters(source)
-               if "Parameters ----------" not in found[row[0]] or " ".join(row[2].split()) not in found[row[0]]]
+    missing = [
+        row
+        for row in comments_of_parameters(source)
+        if "Parameters ----------" not in found[row[0]] or " ".join(row[2].split()) not in found[row[0]]
+    ]
     assert missing == [], "run: make export"
 
 

@@ -10,8 +10,14 @@ from torch import nn
 
 from sentnb.encoders import base
 from sentnb.encoders.attention_maps import attend, map_layers, rejoin
-from sentnb.encoders.base import (SentenceEncoder, distinct_vectors, length_chunks, track_chunks, encode_texts,
-                                  windows)
+from sentnb.encoders.base import (
+    SentenceEncoder,
+    distinct_vectors,
+    length_chunks,
+    track_chunks,
+    encode_texts,
+    windows,
+)
 from sentnb.encoders.checkpoints import weights_digest
 
 few = settings(max_examples=40, deadline=None, derandomize=True)

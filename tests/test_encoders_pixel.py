@@ -418,7 +418,8 @@ def test_settings_contain_all_fields():
 
 
 def test_patch_features_need_whitening():
-    with pytest.raises(ValueError, match="requires pixel_normalization='whiten'"): PixelConfig(patch_features=8)
+    with pytest.raises(ValueError, match="requires pixel_normalization='whiten'"):
+        PixelConfig(patch_features=8)
     with pytest.raises(ValueError, match="patch_features=0"): _white().fit_patch_weights(["a text"]*200)
     paper = torch.full((1, 16, 32), 255, dtype=torch.uint8)
     with pytest.raises(ValueError, match="all patches have the same weight"): _white().patch_weights(paper)

@@ -114,10 +114,15 @@ def test_what_is_cut_is_said_once_a_call(tokenizer, recwarn):
     encoder.encode(texts, window=1)
     warning, = recwarn.list
     assert warning.category is TextsTruncated and warning.filename == __file__
-    assert str(warning.message).startswith("2 of 4 texts were truncated at 24 tokens, the maximum of this model")
+    assert str(warning.message).startswith(
+        "2 of 4 texts were truncated at 24 tokens, the maximum of this model"
+    )
     TextEncoder(encoder.model, tokenizer, max_length=12).encode(texts)
     shorter = str(recwarn.list[1].message)
-    assert "3 of 4 texts were truncated at 12 tokens; load the encoder with from_pretrained(..., max_length=24)" in shorter
+    assert (
+        "3 of 4 texts were truncated at 12 tokens; load the encoder with from_pretrained(..., max_length=24)"
+        in shorter
+    )
     encoder.encode(texts[:2]); encoder.collate(texts)
     assert len(recwarn.list) == 2
 

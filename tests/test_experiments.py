@@ -198,7 +198,14 @@ def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout, {path.name: path.read_bytes() for path in place.iterdir()}
     _, first = run()
-    assert set(first) == {"run.json", "numbers.csv", "claims.csv", "claims.json", "quotes.csv", "99_runs.ipynb"}
+    assert set(first) == {
+        "run.json",
+        "numbers.csv",
+        "claims.csv",
+        "claims.json",
+        "quotes.csv",
+        "99_runs.ipynb",
+    }
     said, again = run()
     assert again == first and "nothing has changed" in said
     _, asked = run(RUNS, "--replace")
@@ -290,7 +297,8 @@ def test_a_foreign_python3_kernel_is_not_picked(tiny, tmp_path):
 def test_list(capsys):
     assert experiments.main(["list"]) == 0
     listed = capsys.readouterr().out
-    for path in EXPERIMENTS: assert path.stem in listed and experiments.read_introduction(path).title in listed
+    for path in EXPERIMENTS:
+        assert path.stem in listed and experiments.read_introduction(path).title in listed
 
 
 def test_as_a_module():

@@ -161,8 +161,12 @@ def test_the_snippet_of_the_readme_runs(stored, tmp_path):
 
 def test_needed_finds_everything_or_names_all_that_lacks(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_HUB", "")
-    looked = {thing.name: thing for thing in experiments.locate_requirements(["gowitheflow/wiki-span", "text/wikinews_en"],
-                                                          ["sentnb-small", PIXEL, "FacebookAI/roberta-base"])}
+    looked = {
+        thing.name: thing
+        for thing in experiments.locate_requirements(
+            ["gowitheflow/wiki-span", "text/wikinews_en"], ["sentnb-small", PIXEL, "FacebookAI/roberta-base"]
+        )
+    }
     assert looked["gowitheflow/wiki-span"].bytes == 8_956_015_300
     assert looked["sentnb-small"].place == "shipped"
     assert looked["FacebookAI/roberta-base"].commit.startswith("e2da8e2f")

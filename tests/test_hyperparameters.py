@@ -59,7 +59,8 @@ USED = {
     ("pixel", "checkpoints in the ensemble"): [
         (name, "ensemble", ["character", "word-condition", "word-random", "mixture"])
         for name in ("05_leapfrog", "06_retrieval")],
-    ("pixel", "small bilingual sets S_n"): "the limit of recipes.load_training_data('papers'); test_constants",
+    ("pixel", "small bilingual sets S_n"): "the limit of recipes.load_training_data('papers'); "
+                                           "test_constants",
     ("pixel", "Ted parallel data"): "the printed counts are ten times too small; P_10 as published",
     ("pixel", "languages in P_10, P_18, P_XL"): "P_10 alone: English and nine others",
     ("pixel", "P_XL corpora"): "P_XL is not trained",

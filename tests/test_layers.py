@@ -84,7 +84,8 @@ def test_the_checker_sees_what_it_must():
               "def late():\n    from ..encoders.pixel import PixelEncoder\n    import sentnb.training")
     imports = imports_of(PACKAGE/"losses"/"contrastive.py", ast.parse(source))
     assert {"torch", "sentnb.losses.core", "sentnb.encoders.pixel", "sentnb.training"} <= imports
-    light = imports_of(PACKAGE/"core"/"paths.py", ast.parse("from .checks import one_of\nfrom .. import renderer"))
+    light = imports_of(PACKAGE/"core"/"paths.py", ast.parse("from .checks import one_of\nfrom .. import "
+                                                            "renderer"))
     assert light == {"sentnb.core.checks", "sentnb.renderer"}
     assert layer_violations("losses.supervised", {"torch", "sentnb.core", "sentnb.losses.contrastive"}) == []
     assert len(layer_violations("losses.contrastive",

@@ -165,7 +165,9 @@ def test_the_gradient_comes_to_the_blocks_and_not_to_what_reads_text(begin):
     encoder = begin()
     objective = of_pixels()
     state = objective.state(encoder)
-    objective.loss(encoder, state, objective.batch(range(8), BatchRNG(0, 0, range(8)), encoder, None)).backward()
+    objective.loss(
+        encoder, state, objective.batch(range(8), BatchRNG(0, 0, range(8)), encoder, None)
+    ).backward()
     blocks = {name for name, p in encoder.named_parameters() if p.grad is not None and p.grad.any()}
     assert all(p.grad is not None and p.grad.any() for p in state.parameters())
     expected = {name for name, _ in encoder.named_parameters() if ".layer." in name}

@@ -26,7 +26,9 @@ def nothing(tmp_path):
 def test_readme_has_the_table(nothing):
     done = check("all", **nothing)
     assert done.returncode == 0, done.stderr
-    assert done.stdout in (ROOT/"docs"/"profiles.md").read_text(encoding="utf-8"), "copy the output of sentnb check all"
+    assert done.stdout in (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8"), (
+        "copy the output of sentnb check all"
+    )
     assert "05_leapfrog" in done.stdout
 
 

@@ -1,4 +1,5 @@
-"""Command blocks of README.md and of the pages in docs: Python runs, and quick commands too; slow ones are parsed."""
+"""Command blocks of README.md and of the pages in docs: Python runs, and quick commands too; slow ones are
+parsed."""
 import csv
 import re
 import shlex
@@ -17,7 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT/"README.md").read_text(encoding="utf-8")
 PAGES = {path.name: path.read_text(encoding="utf-8")
          for path in (ROOT/"README.md", *sorted((ROOT/"docs").glob("*.md")))}
-BLOCKS = [block for text in PAGES.values() for block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)]
+BLOCKS = [
+    block for text in PAGES.values() for block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+]
 COMMANDS = [line for kind, code in BLOCKS if kind == "sh" for line in code.splitlines() if line.strip()]
 
 

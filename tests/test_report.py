@@ -316,8 +316,10 @@ def test_markdown(figures, profile):
         assert any(f"| {verdict} |" in line for verdict in results.VERDICTS)
     for link in re.findall(r"\]\(#([^)]+)\)", text): assert f'<a id="{link}"></a>' in text, link
     first = next(line for line in table if line.startswith("| [pixel-3]"))
-    assert "| fails | text-small-mlm | that > 0, whole interval | [-2, -1], claimed > 0 | 02_vanilla_geometry |" \
-            in first
+    assert (
+        "| fails | text-small-mlm | that > 0, whole interval | [-2, -1], claimed > 0 | 02_vanilla_geometry |"
+        in first
+    )
     assert "| this > 0, whole interval | interval [1, 2] | holds |" in table, "a part beside its evidence"
     assert "| a gain > 0, whole interval | interval [1, 2] | holds |" in table
     row = "| BERT / BERT (text-small-mlm, 3 M) | 0.763 / 0.603 |"

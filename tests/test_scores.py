@@ -52,13 +52,18 @@ def test_what_no_seed_has_touched_has_no_interval_over_seeds():
     scores = scores_of()
     assert scores.fixed("base") and not scores.fixed("plain") and not scores_of([0]).fixed("base")
     base = scores.estimate("base")
-    assert base.n_seeds == 1 and base.bounds == scores_of([0]).estimate("base").bounds != (base.value, base.value)
+    assert base.n_seeds == 1 and base.bounds == scores_of([0]).estimate("base").bounds != (
+        base.value,
+        base.value,
+    )
     assert scores.lead("better", "base").n_seeds == 3, "the other row has seeds"
 
 
 def test_a_lead_over_several_is_over_their_mean():
     scores = scores_of()
-    values = [np.subtract(scores.by_seed("better"), np.mean([scores.by_seed("base"), scores.by_seed("plain")], 0))]
+    values = [
+        np.subtract(scores.by_seed("better"), np.mean([scores.by_seed("base"), scores.by_seed("plain")], 0))
+    ]
     lead = scores.lead("better", ["base", "plain"], "both")
     assert np.allclose(lead.by_seed, values) and lead.quantity == "better less both"
     named = scores_of(name="English", label=str.upper)

@@ -96,7 +96,8 @@ def test_silence_and_what_fills_no_patch():
     ready = standardize(cells)
     np.testing.assert_allclose(ready, (cells - cells.mean(dtype=float))/(2*cells.std(dtype=float)), atol=1e-5)
     np.testing.assert_array_equal(crop_to_patches(cells, 24), cells[:, :48, :72])
-    with pytest.raises(ValueError, match=r"\[50, 75\] are smaller than a patch of 64"): crop_to_patches(cells, 64)
+    with pytest.raises(ValueError, match=r"\[50, 75\] are smaller than a patch of 64"):
+        crop_to_patches(cells, 64)
 
 
 # --- files ---

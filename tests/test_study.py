@@ -61,7 +61,8 @@ def test_an_override_that_is_no_setting_is_refused():
     with pytest.raises(ValueError, match=message):
         Study("98_x", TABLE, overrides=dict(stpes=3, batch=2))
     with pytest.raises(ValueError, match="profile='papre'"): Study("98_x", TABLE, "papre")
-    with pytest.raises(ValueError, match="2 columns, expected 3"): Study("98_x", dict(training=dict(steps=(1, 2))))
+    with pytest.raises(ValueError, match="2 columns, expected 3"):
+        Study("98_x", dict(training=dict(steps=(1, 2))))
 
 
 @pytest.mark.parametrize("table, message", [
@@ -73,7 +74,8 @@ def test_a_table_has_the_four_groups(table, message):
 
 def test_a_group_names_the_settings_that_it_has():
     study = Study("98_x", TABLE)
-    with pytest.raises(AttributeError, match="training has no setting 'stpes'; it has seeds, steps, precision"):
+    with pytest.raises(AttributeError, match="training has no setting 'stpes'; it has seeds, steps, "
+                                             "precision"):
         study.training.stpes
     with pytest.raises(AttributeError): study.training.steps = 5
 
@@ -148,10 +150,13 @@ def test_options_of_the_training(monkeypatch):
     study = Study("98_x", COMPUTES, "small", show_progress=False, minutes=2)
     options = study.training_options("bf16", piece_steps=200, dev_key=[5])
     until = options.pop("until")
-    assert options == dict(mixed_precision="bf16", piece_steps=200, workers=0, show_progress=False, dev_key=[5])
+    assert options == dict(
+        mixed_precision="bf16", piece_steps=200, workers=0, show_progress=False, dev_key=[5]
+    )
     assert 110 < until - time.monotonic() <= 120
-    assert Study("98_x", TABLE).training_options() == dict(mixed_precision="no", workers=0, show_progress=True,
-                                                           until=None)
+    assert Study("98_x", TABLE).training_options() == dict(
+        mixed_precision="no", workers=0, show_progress=True, until=None
+    )
 
 
 def test_warmup_is_a_share_of_the_steps():

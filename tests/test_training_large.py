@@ -10,8 +10,19 @@ from safetensors.torch import load_file
 from training_runs import PAIRS, TEXTS, TRIPLES, nearness, one_stage, quick, same, tiny, tiny_text
 
 from sentnb.core import fingerprint
-from sentnb.training import (InfoNCE, Pairs, Perturbed, Rows, Same, Stage, Task, checkpoint, scheduled_learning_rate,
-                             loop, objectives)
+from sentnb.training import (
+    InfoNCE,
+    Pairs,
+    Perturbed,
+    Rows,
+    Same,
+    Stage,
+    Task,
+    checkpoint,
+    scheduled_learning_rate,
+    loop,
+    objectives,
+)
 from sentnb.training.stages import Batches
 from sentnb.training.checkpoint import Progress
 
@@ -111,7 +122,8 @@ def test_of_losses_read_later_the_first_that_diverged_is_named(tmp_path, monkeyp
     encoder.register_forward_hook(spoils)
     with pytest.raises(FloatingPointError, match="stage 'reasoning', step 7: the loss is nan; lower its"):
         quick(encoder, [one_stage(steps=20)], tmp_path, read_every=10, save_every=5)
-    with safe_open(tmp_path/"state.safetensors", "pt") as file: position = json.loads(file.metadata()["position"])
+    with safe_open(tmp_path / "state.safetensors", "pt") as file:
+        position = json.loads(file.metadata()["position"])
     assert position["step"] == 5
     assert all(value.isfinite().all() for value in load_file(tmp_path/"state.safetensors").values())
     mended, whole = tiny(seed=1), tiny()

@@ -19,7 +19,8 @@ from sentnb.training import (Distillation, ImageViews, InfoNCE, Masked, Objectiv
     (dict(examples=None), "the task has no examples"),
     (dict(name=""), "must not be empty"),
     (dict(name="en/de"), "must not be empty or contain a slash"),
-    (dict(objective="simcse"), "objective is 'simcse'; expected an objective from training.objectives, such as InfoNCE"),
+    (dict(objective="simcse"), "objective is 'simcse'; expected an objective from training.objectives, "
+                               "such as InfoNCE"),
     (dict(objective=InfoNCE), "objective is <class"),
     (dict(objective=InfoNCE("same")), "view is 'same'; expected a view from training.views, such as Same"),
     (dict(objective=InfoNCE(Single()), examples=TEXTS),
@@ -101,7 +102,9 @@ def test_an_objective_says_which_model_it_takes(tmp_path):
     masked = Stage("pretraining", TEXTS, Masked(), batch_size=8)
     with pytest.raises(TypeError, match="stage 'pretraining': Masked trains .*not a PixelEncoder"):
         quick(tiny(), [masked], tmp_path)
-    with pytest.raises(TypeError, match="LanguageModel cannot be used for training on texts; it has no width"):
+    with pytest.raises(
+        TypeError, match="LanguageModel cannot be used for training on texts; it has no width"
+    ):
         quick(MaskedLanguageModel(tiny_text()), [one_stage()], tmp_path)
     with pytest.raises(ValueError, match="max_length=17 exceeds the encoder's limit of 16"):
         long = Stage("pretraining", TEXTS, Masked(), batch_size=8, max_length=17)

@@ -13,8 +13,24 @@ from sentnb import augmenters
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
-from sentnb.training import (Distillation, BatchRNG, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same, SimCSE,
-                             Single, Spans, Stage, Task, batch_indices, scheduled_learning_rate, stages)
+from sentnb.training import (
+    Distillation,
+    BatchRNG,
+    ImageViews,
+    InfoNCE,
+    Masked,
+    Pairs,
+    Perturbed,
+    Same,
+    SimCSE,
+    Single,
+    Spans,
+    Stage,
+    Task,
+    batch_indices,
+    scheduled_learning_rate,
+    stages,
+)
 from sentnb.training.stages import Batches
 
 

@@ -218,7 +218,9 @@ def read_pickled(
     try: state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{file} cannot be read: it is broken or contains more than tensors ({reason})") from None
+        raise ValueError(
+            f"{file} cannot be read: it is broken or contains more than tensors ({reason})"
+        ) from None
     if isinstance(state, Mapping) and all(isinstance(value, torch.Tensor) for value in state.values()):
         return dict(state)
     raise ValueError(f"{file} cannot be read: expected a dictionary of tensors")

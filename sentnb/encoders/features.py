@@ -176,7 +176,8 @@ def _write(self: FeatureStore, rows: list[np.ndarray], texts: list[str]) -> None
 def _compute_states(self: FeatureStore, texts: list[str]) -> list[np.ndarray]: # float16 [s, d] of each text
     states, mask = token_states(self.base, texts, self.limit)
     if not states.isfinite().all() or states.abs().max() > 65_504:
-        raise FloatingPointError(f"a state is not finite, or too large for float16, in a batch of {len(texts)} "
+        raise FloatingPointError(f"a state is not finite, or too large for float16, in a batch of "
+                                 f"{len(texts)} "
                                  f"texts that begins with {texts[0]!r:.80}")
     states = states.half().cpu()
     return [row[selected].numpy() for row, selected in zip(states, mask.cpu())]

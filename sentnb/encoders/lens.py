@@ -28,8 +28,14 @@ from .features import FeatureStore, base_fingerprint, check_states, token_states
 KINDS = ("mean", "simple", "gated")
 
 @dataclasses.dataclass(frozen=True)
-@validated(kind=one_of(*KINDS), width=integer(1), gating=integer(1), convolutions=integer(1), kernel=integer(1),
-           dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1))
+@validated(
+    kind=one_of(*KINDS),
+    width=integer(1),
+    gating=integer(1),
+    convolutions=integer(1),
+    kernel=integer(1),
+    dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1),
+)
 class LensConfig:
     """The architecture of a lens.
 

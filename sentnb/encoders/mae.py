@@ -156,7 +156,9 @@ class PatchDecoder(nn.Module):
         sizes = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=self.heads,
                      intermediate_size=self.intermediate)
         # the decoder does not share how the encoder normalises patches and pools states
-        sizes |= dict(pixel_normalization=False, patch_features=0, pooling="mean", final_norm=True, head=False)
+        sizes |= dict(
+            pixel_normalization=False, patch_features=0, pooling="mean", final_norm=True, head=False
+        )
         vit = PixelEncoder(dataclasses.replace(config, **sizes), encoder.render_config).vit
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         positions = vit.embeddings.position_embeddings.detach()

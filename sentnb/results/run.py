@@ -428,6 +428,7 @@ def quote_paper(self: Run,
     for name, (row, column) in names.items():
         self.quote(name, factor*published_value(table, row, column))
 
+# %% ../../nbs/api/1_results/07_run.ipynb #80e1d05f
 @patch
 def detail(self: Run,
     *keys: str|int, # "settings", "sizes", 0; or the keys of a note, after "notes"

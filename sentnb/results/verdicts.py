@@ -354,6 +354,7 @@ class Verdict:
     def __str__(self) -> str:
         return f"{self.verdict} ({self.rule}; {self.evidence or 'nothing measured'})"
 
+# %% ../../nbs/api/1_results/03_verdicts.ipynb #1e3c555f
 def settle_all(
     parts: Iterable[Part|Verdict], # a verdict of which all parts must hold is taken apart
 ) -> Verdict:

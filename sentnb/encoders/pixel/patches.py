@@ -80,7 +80,8 @@ def fit_pixel_normalization(self: PixelEncoder,
 
 # %% ../../../nbs/api/2_encoders/04_pixel/03_patches.ipynb #f7132b61
 def _count(encoder: PixelEncoder, texts: list[str], groups: Sequence) -> tuple[Counter, dict]:
-    "Count the strips of each group, and the strips of each group that contain each patch with ink (as bytes)."
+    """Count the strips of each group, and the strips of each group that contain each patch with ink (as
+    bytes)."""
     strips, in_group = Counter(), {group: Counter() for group in dict.fromkeys(groups)}
     for i in range(0, len(texts), 512):
         batch = encoder.renderer(texts[i:i + 512])
