@@ -2,6 +2,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
@@ -10,24 +11,35 @@ from sentnb import recipes, results
 TESTS = {name: (["a"], ["b"], [1.]) for name in ("dev", "one", "two")}
 
 
-def compared(gains, **changes):
-    "SimCSE at 10 and 20, 11 and 21 ...; ours above it by a number a seed, in both tests."
-    simcse = [dict(one=10. + i, two=20. + i, dev=99.) for i in range(len(gains))]
-    ours = [dict(one=of["one"] + gain, two=of["two"] + gain, dev=0.) for of, gain in zip(simcse, gains)]
-    run = results.Run("beside", "demo", {})
-    study = SimpleNamespace(seeds=list(range(len(gains))), seed=0, run=run)
-    return recipes.Beside(study, {}, {}, [], TESTS, lambda *of: None, ours="ours", look_every=1, **changes,
-                          trained={("b", "SimCSE"): simcse, ("b", "ours"): ours})
+def frame(gains) -> pd.DataFrame:
+    "SimCSE at 10 and 20, 11 and 21 ...; ours above it by a number per seed, in both tests."
+    rows = []
+    for seed, gain in enumerate(gains):
+        for condition, lead in (("SimCSE", 0.), ("ours", gain)):
+            one, two = 10. + seed + lead, 20. + seed + lead
+            values = dict(one=one, two=two, dev=99.)
+            rows.append(dict(base="b", condition=condition, seed=seed, **values) | {"Avg.": np.mean([one, two])})
+    return pd.DataFrame(rows)
 
 
 def test_leads_are_of_one_seed():
-    of = compared([1., 2., 3.])
-    assert of.by_seed("b", "SimCSE").tolist() == [15, 16, 17]   # dev is no part of the mean
-    assert of.by_seed("b", "ours", ["one"]).tolist() == [11, 13, 15]
-    lead = of.lead("b", "ours")
+    scores = frame([1., 2., 3.])
+    assert recipes.scores_by_seed(scores, "b", "SimCSE").tolist() == [15, 16, 17]
+    assert recipes.scores_by_seed(scores, "b", "ours", ["one"]).tolist() == [11, 13, 15]
+    lead = recipes.estimate_lead(scores, "b", "ours")
     assert lead.value == 2 and lead.by_seed == (1, 2, 3) and lead.quantity == "b: ours less SimCSE"
-    assert of.lead("b", "ours", test="two").quantity == "b: ours less SimCSE, two"
-    assert of.lead("b", "SimCSE", "ours", ["one", "two"], "both").quantity == "b: SimCSE less ours, both"
+    assert recipes.estimate_lead(scores, "b", "ours", test="two").quantity == "b: ours less SimCSE, two"
+    both = recipes.estimate_lead(scores, "b", "SimCSE", "ours", ["one", "two"], "both")
+    assert both.quantity == "b: SimCSE less ours, both"
+    with pytest.raises(KeyError, match="images"): recipes.scores_by_seed(scores, "b", "images")
+
+
+def test_a_metric_counts_for_the_seeds_that_have_it():
+    scores = frame([1., 2.])
+    scores["extra"] = [1., 2., None, 4.]
+    assert recipes.scores_by_seed(scores, "b", "SimCSE", "extra").tolist() == [1.]
+    assert recipes.scores_by_seed(scores, "b", "ours", ["extra", "one"]).tolist() == [6.5, 8.5]
+    assert not len(recipes.scores_by_seed(scores, "b", "ours", "none"))
 
 
 @pytest.mark.parametrize("gains, verdict", [
@@ -35,28 +47,39 @@ def test_leads_are_of_one_seed():
     ([2., -2., 1.5, -1.4], "inconclusive at this scale"), ([3.], "inconclusive at this scale"),
     ([0., 0., 0.], "inconclusive at this scale")])
 def test_significance(gains, verdict):
-    of = compared(gains)
-    assert of.significant("b").verdict == verdict
+    scores = frame(gains)
+    assert recipes.settle_significance(scores, "b", "ours").verdict == verdict
     if len(gains) > 1 and any(gains):
-        expected = ttest_rel(of.by_seed("b", "ours"), of.by_seed("b", "SimCSE")).pvalue
-        assert of.p_value("b") == pytest.approx(expected)
-    else: assert of.p_value("b") == 1
+        first, second = (recipes.scores_by_seed(scores, "b", name) for name in ("ours", "SimCSE"))
+        expected = ttest_rel(first, second).pvalue
+        assert recipes.paired_p_value(scores, "b", "ours") == pytest.approx(expected)
+    else: assert recipes.paired_p_value(scores, "b", "ours") == 1
 
 
 def test_a_rate_is_chosen_on_dev_with_a_seed_of_its_own(monkeypatch):
-    asked = []
-    def scores(self, base, condition, rate, seed, names=None):
-        asked.append((condition, rate, seed, tuple(names)))
+    calls = []
+    def evaluate(self, base, condition, rate, seed, names=None):
+        calls.append((condition, rate, seed, tuple(names)))
         return dict(dev=-abs(rate - 2e-4))
-    monkeypatch.setattr(recipes.Beside, "scores", scores)
-    of = compared([1., 2.])
-    assert of.chosen_rate("b", [1e-4, 2e-4, 4e-4], "choices", "b, rate") == 2e-4
-    assert {(condition, names) for condition, _, _, names in asked} == {("ours", ("dev",))}
-    seeds = {seed for _, _, seed, _ in asked}
+    monkeypatch.setattr(recipes.ConditionGrid, "evaluate", evaluate)
+    study = SimpleNamespace(seed=0, run=results.Run("beside", "demo", {}))
+    grid = recipes.ConditionGrid(study, TESTS, None, None, {}, look_every=1)
+    assert grid.choose_rate("b", "ours", [1e-4, 2e-4, 4e-4], "choices", "b, rate") == 2e-4
+    assert {(condition, names) for condition, _, _, names in calls} == {("ours", ("dev",))}
+    seeds = {seed for _, _, seed, _ in calls}
     assert len(seeds) == 1 and not seeds & {0, 1}
-    assert list(of.study.run.rows("choices")["column"]) == ["0.0001", "0.0002", "0.0004"]
-    del asked[:]
-    assert of.chosen_rate("b", [3e-4], "choices", "b, rate") == 3e-4 and not asked
+    assert list(study.run.rows("choices")["column"]) == ["0.0001", "0.0002", "0.0004"]
+    del calls[:]
+    assert grid.choose_rate("b", "ours", [3e-4], "choices", "b, rate") == 3e-4 and not calls
+
+
+def test_a_row_for_each_training(monkeypatch):
+    def evaluate(self, base, condition, rate, seed, names=None): return dict(one=1. + seed, two=3., dev=9.)
+    monkeypatch.setattr(recipes.ConditionGrid, "evaluate", evaluate)
+    grid = recipes.ConditionGrid(None, TESTS, None, None, {}, look_every=1)
+    scores = grid.evaluate_all({"b": [None, "SimCSE"]}, {}, lambda condition: [0, 1] if condition else [0])
+    assert scores["condition"].tolist() == ["as it is", "SimCSE", "SimCSE"]
+    assert scores["Avg."].tolist() == [2., 2., 2.5], "dev is no part of the mean"
 
 
 def test_tests_are_drawn_the_same_each_time():

@@ -10,9 +10,11 @@ __all__ = ['KINDS', 'RECIPE_KINDS', 'PERTURBATIONS', 'TestFilter', 'TrainingData
            'load_initial_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'stage_examples',
            'normalize_shares', 'drop_words', 'train_recipe', 'INFERENCE_SETS', 'Ranking', 'load_frozen_base',
            'load_inference_examples', 'create_lens', 'train_on_inference', 'train_on_translations',
-           'load_parallel_text', 'store_states', 'load_verses', 'SIMCSE_DATASET', 'Beside', 'backbones',
-           'load_inference_triples', 'load_translated_sentences', 'load_similarity_tests', 'load_sentences',
-           'load_language_tests', 'load_transfer_tasks']
+           'load_parallel_text', 'store_states', 'load_verses', 'SIMCSE_DATASET', 'BEFORE_TRAINING', 'ConditionGrid',
+           'add_published_rows', 'add_scores', 'draw_gains', 'estimate_lead', 'load_backbone', 'name_backbones',
+           'paired_p_value', 'scores_by_seed', 'settle_significance', 'load_inference_triples',
+           'load_translated_sentences', 'load_similarity_tests', 'load_sentences', 'load_language_tests',
+           'load_transfer_tasks']
 
 # %% ../../nbs/api/4_recipes/00_recipes.ipynb #821687e4
 from .data import (
@@ -34,7 +36,9 @@ from .lenses import (
 from .similarity import (
     SIMCSE_DATASET, load_inference_triples, load_translated_sentences, load_similarity_tests,
     load_sentences, load_language_tests, load_transfer_tasks)
-from .two_task import Beside, backbones
+from .two_task import (
+    BEFORE_TRAINING, ConditionGrid, add_published_rows, add_scores, draw_gains, estimate_lead, load_backbone,
+    name_backbones, paired_p_value, scores_by_seed, settle_significance)
 
 _all_ = [
     "KINDS", "RECIPE_KINDS", "PERTURBATIONS", "TestFilter", "TrainingData", "find_neighbouring_sentences",
@@ -49,6 +53,8 @@ _all_ = [
     "INFERENCE_SETS", "Ranking",
     "load_frozen_base", "load_inference_examples", "create_lens", "train_on_inference",
     "train_on_translations", "load_parallel_text",
-    "store_states", "load_verses", "SIMCSE_DATASET", "Beside", "backbones", "load_inference_triples",
+    "store_states", "load_verses", "SIMCSE_DATASET", "BEFORE_TRAINING", "ConditionGrid", "add_published_rows",
+    "add_scores", "draw_gains", "estimate_lead", "load_backbone", "name_backbones", "paired_p_value",
+    "scores_by_seed", "settle_significance", "load_inference_triples",
     "load_translated_sentences",
     "load_similarity_tests", "load_sentences", "load_language_tests", "load_transfer_tasks"]
