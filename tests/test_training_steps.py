@@ -13,6 +13,7 @@ from sentnb import augmenters
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
+<<<<<<< ours
 from sentnb.training import (
     Distillation,
     BatchRNG,
@@ -31,6 +32,10 @@ from sentnb.training import (
     scheduled_learning_rate,
     stages,
 )
+=======
+from sentnb.training import (BatchRNG, Distillation, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same,
+                             SimCSE, Single, Spans, Stage, Task, batch_indices, scheduled_learning_rate, stages)
+>>>>>>> theirs
 from sentnb.training.stages import Batches
 
 

@@ -18,7 +18,9 @@ def frame(gains) -> pd.DataFrame:
         for condition, lead in (("SimCSE", 0.), ("ours", gain)):
             one, two = 10. + seed + lead, 20. + seed + lead
             values = dict(one=one, two=two, dev=99.)
-            rows.append(dict(base="b", condition=condition, seed=seed, **values) | {"Avg.": np.mean([one, two])})
+            rows.append(
+                dict(base="b", condition=condition, seed=seed, **values) | {"Avg.": np.mean([one, two])}
+            )
     return pd.DataFrame(rows)
 
 

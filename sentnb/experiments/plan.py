@@ -246,7 +246,8 @@ class Plan:
     precision: str = "no" # of training
     stored_gb: float = 0. # gigabytes of features that are stored on disk
     revisions: Mapping[str, str] = field(default_factory=dict) # name on the Hub -> commit
-    configs: Mapping[str, Sequence[str]] = field(default_factory=dict) # data set -> configurations; others: all
+    # data set -> configurations; others: all
+    configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     folders: Sequence[str|None] = () # folders of the reader's own files; None is skipped
 
 def _loadable(name: str|None) -> bool: # no word for what is trained on the spot

@@ -114,7 +114,8 @@ class ConditionGrid:
     training_options: Mapping[str, Any] # of `Branch.grow`
     look_every: int # steps between two evaluations on dev
     measure_extra: Callable[[Any], Mapping[str, Any]]|None = None # encoder -> further metrics, JSON values
-    should_measure_extra: Callable[[str, str|None, int], bool]|None = None # base, condition, seed; None: always
+    # base, condition, seed; None: always
+    should_measure_extra: Callable[[str, str|None, int], bool]|None = None
     extra_key: Any = None # JSON: everything that decides the further metrics
     roots: dict[str, Branch] = field(default_factory=dict) # bases before training
 
@@ -474,7 +475,8 @@ def add_published_rows(
     scores: pd.DataFrame, # of `ConditionGrid.evaluate_all`
     rows: Mapping[str, str], # row -> condition; {} in a row is what the paper calls a base
     bases: Mapping[str, str], # base -> "BERT"
-    columns: Mapping[str, str|Sequence[str]]|None=None, # column -> as in `scores_by_seed`; None: tests and mean
+    # column -> as in `scores_by_seed`; None: tests and mean
+    columns: Mapping[str, str|Sequence[str]]|None=None,
 ) -> None:
     """Add the rows of a published table under its names; a condition that was not trained is left out.
 
@@ -499,7 +501,8 @@ def add_published_rows(
     """
     published = {row for row, _ in results.published_points(table)}
     unknown = [row for row in rows if not published & {row.format(name) for name in bases.values()}]
-    if unknown: raise ValueError(f"{table} prints no {unknown[0]!r}; it has {'; '.join(sorted(published)[:3])}")
+    if unknown: raise ValueError(f"{table} prints no {unknown[0]!r}; it has "
+                                 f"{'; '.join(sorted(published)[:3])}")
     columns = columns or {name: name for name in (*corpora.STS, "Avg.")}
     trained = set(zip(scores["base"], scores["condition"]))
     for base, row, column in itertools.product(bases, rows, columns):

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from fastcore.basics import patch
 
-from ..core import broadcast_from_rank0, run_on_rank0, derive_seed, fingerprint, notify_driver, write_atomic
+from ..core import (
+    broadcast_from_rank0, derive_seed, fingerprint, notify_driver, run_on_rank0, write_atomic)
 from ..encoders.checkpoints import weights_digest
 from ..results import code_state
 from .checkpoint import to_json_values
@@ -80,7 +81,7 @@ class Branch:
     commits : tuple[str, ...], default ()
         commits of the code from the root on; "+" marks uncommitted changes
     pieces : list[dict], default list()
-        steps, seconds, commit and device of each call
+        steps, seconds, commit and device
     """
     encoder: Any # encoder or masked model
     key: str # cache key of everything that affects the encoder
@@ -89,7 +90,7 @@ class Branch:
     history: list[dict] = dataclasses.field(default_factory=list) # history of its last stage, from `fit`
     seconds: float = 0. # training time from the root on
     commits: tuple[str, ...] = () # commits of the code from the root on; "+" marks uncommitted changes
-    pieces: list[dict] = dataclasses.field(default_factory=list) # steps, seconds, commit and device of each call
+    pieces: list[dict] = dataclasses.field(default_factory=list) # steps, seconds, commit and device
 
     @property
     def rate(self) -> float: # nan for a root or an average
@@ -249,8 +250,8 @@ def grow(self: Branch,
     pieces = run_on_rank0(lambda: _read_pieces(folder, len(history)))
     while (completed := len(history)) < stage.steps:
         if _time_is_over(until):
-            raise TimeIsUp(f"time limit reached; {name} has completed {completed} of {stage.steps} steps. Run the "
-                           "same command again to resume")
+            raise TimeIsUp(f"time limit reached; {name} has completed {completed} of {stage.steps} steps. "
+                           "Run the same command again to resume")
         code = code_state()
         started = time.perf_counter()
         piece = dict(commit=f"{code['commit']}{'+'*bool(code['dirty'])}", device=encoder.device.type)

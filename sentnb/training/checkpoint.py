@@ -57,9 +57,10 @@ def check_same_settings(
     old, new = dict(_flatten(saved)), dict(_flatten(current))
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     if not names: return
-    differences = "; ".join(f"{name} was {old.get(name)!r:.80}, is {new.get(name)!r:.80}" for name in names[:5])
-    raise ValueError(f"{folder} contains a run with other settings ({differences}); choose another output_dir, "
-                     "or resume=False to start again")
+    differences = "; ".join(f"{name} was {old.get(name)!r:.80}, is {new.get(name)!r:.80}"
+                            for name in names[:5])
+    raise ValueError(f"{folder} contains a run with other settings ({differences}); choose another "
+                     "output_dir, or resume=False to start again")
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #825f1b68
 class Progress:
@@ -125,7 +126,8 @@ def save(self: Progress):
     # the history is saved as a tensor because the size of metadata is limited
     history = torch.frombuffer(bytearray(json.dumps(self.history).encode()), dtype=torch.uint8)
     with atomic_path(self.file) as temporary:
-        save_file(self.tensors() | dict(history=history), temporary, metadata={"position": json.dumps(position)})
+        tensors = self.tensors() | dict(history=history)
+        save_file(tensors, temporary, metadata={"position": json.dumps(position)})
     self.saved_at = time.perf_counter()
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #03e747d8
@@ -227,9 +229,9 @@ def remove_leftovers(
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #7b13e6d9
 def _check_same_processes(saved: int, current: int, folder: Path):
     if saved == current: return
-    raise ValueError(f"{folder} contains an unfinished run of {saved} process{'es'*(saved > 1)}, and this run has "
-                     f"{current}; each process draws its own dropout. Continue with --processes {saved}, choose "
-                     "another output_dir, or use resume=False to start again")
+    raise ValueError(f"{folder} contains an unfinished run of {saved} process{'es'*(saved > 1)}, this run "
+                     f"has {current}; each process draws its own dropout. Continue with --processes {saved}, "
+                     "choose another output_dir, or use resume=False to start again")
 
 def _should_resume(file: Path, resume: bool) -> bool: # decided by the first process
     resumes = broadcast_from_rank0(resume and file.exists())
@@ -305,6 +307,7 @@ def begin(self: Progress,
                        for key, value in select_prefix(all_moments, f"{name}|").items()}
             if moments: optimizer.state[parameter] = moments
 
+# %% ../../nbs/api/3_training/06_checkpoint.ipynb #a300af6e
 @patch
 def record_score(self: Progress,
     score: float, # score on dev, higher is better

@@ -81,7 +81,7 @@ class Steps:
     workers : int, default 0
         number of processes that make batches
     read_every : int|None, default None
-        steps between reading losses; 1 checks before each update; None: 1 on a CPU
+        steps between reading losses; None: 1 on a CPU, 50 on a GPU
     """
     def __init__(self,
         encoder: Any,
@@ -93,7 +93,7 @@ class Steps:
         weight_decay: float=0.0, # weight decay of AdamW
         max_grad_norm: float=1.0, # maximal norm of a gradient
         workers: int=0, # number of processes that make batches
-        read_every: int|None=None, # steps between reading losses; 1 checks before each update; None: 1 on a CPU
+        read_every: int|None=None, # steps between reading losses; None: 1 on a CPU, 50 on a GPU
     ):
         self.encoder = encoder.train()
         self.stage = stage
@@ -113,18 +113,22 @@ class Steps:
         options = dict(batch_size=None, num_workers=workers, pin_memory=on_gpu)
         self.batches = [iter(DataLoader(self._batches(k, start), **options)) for k in positions]
 
-    def _state(self, k: int) -> torch.nn.Module: # state of the objective of task k, equal in all processes
-        torch.manual_seed(task_seed(self.seed, "objective", self.number, task=self.stage.rng_index(k)))
-        return self.stage.tasks[k].objective.state(self.encoder).to(self.encoder.device).train()
+# %% ../../nbs/api/3_training/08_loop.ipynb #6b6f9a71
+@patch
+def _state(self: Steps, k: int) -> torch.nn.Module: # state of the objective of task k, equal in all processes
+    torch.manual_seed(task_seed(self.seed, "objective", self.number, task=self.stage.rng_index(k)))
+    return self.stage.tasks[k].objective.state(self.encoder).to(self.encoder.device).train()
 
-    def _parameters(self, turn: list[int]) -> list[torch.nn.Parameter]:
-        added = [p for k in turn for p in self.states[k].parameters() if p.requires_grad]
-        return list(dict.fromkeys([*self.encoder.parameters(), *added]))
+@patch
+def _parameters(self: Steps, turn: list[int]) -> list[torch.nn.Parameter]:
+    added = [p for k in turn for p in self.states[k].parameters() if p.requires_grad]
+    return list(dict.fromkeys([*self.encoder.parameters(), *added]))
 
-    def _batches(self, k: int, start: int) -> Batches:
-        first = start*self.stage.tasks[k].accumulate
-        return Batches(self.stage, self.encoder, self.seed, first, self.accelerator.process_index,
-                       self.accelerator.num_processes, k)
+@patch
+def _batches(self: Steps, k: int, start: int) -> Batches:
+    first = start*self.stage.tasks[k].accumulate
+    return Batches(self.stage, self.encoder, self.seed, first, self.accelerator.process_index,
+                   self.accelerator.num_processes, k)
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #e4b5d7a3
 @patch
@@ -144,7 +148,8 @@ def step(self: Steps,
     self.num_texts = 0
     for turn, optimizer, parameters in zip(self.turns, self.optimizers, self.parameters):
         task = self.stage.tasks[turn[0]]
-        rate = scheduled_learning_rate(step, self.stage.steps, task.learning_rate, task.warmup_steps, task.schedule)
+        rate = scheduled_learning_rate(step, self.stage.steps, task.learning_rate, task.warmup_steps,
+                                       task.schedule)
         for group in optimizer.param_groups: group["lr"] = rate
         losses |= {k: self.backward(k, step) for k in turn}
         average_gradients(parameters, self.accelerator)
@@ -298,8 +303,8 @@ def _check_run(encoder: Any, stages: Sequence[Stage], dev: Callable|None, save_e
     parse_minutes(save_every)
     one_of("no", "tf32", "bf16", "fp16")("mixed_precision", precision)
     if torch.is_autocast_enabled(encoder.device.type):
-        raise RuntimeError("fit was called inside torch.autocast, which caches the weights of the first step; "
-                           "call it outside and use mixed_precision=")
+        raise RuntimeError("fit was called inside torch.autocast, which caches the weights of the first "
+                           "step; call it outside and use mixed_precision=")
     if not stages: raise ValueError("fit received no stages")
     for name, value in counts.items():
         low = int(name != "stop_after")
@@ -308,15 +313,15 @@ def _check_run(encoder: Any, stages: Sequence[Stage], dev: Callable|None, save_e
         raise ValueError(f"eval_every={counts['eval_every']} without dev; pass the function that evaluates")
     for stage in stages:
         if stage.keep == "best" and not dev:
-            raise ValueError(f"stage {stage.name!r}: keep='best' needs dev, the function that scores the encoder")
+            raise ValueError(f"stage {stage.name!r}: keep='best' needs dev, a function that returns a score")
 
 def _settings(encoder: Any, stages: Sequence[Stage], eval_every: int|None, **options: Any) -> dict:
     "Everything that affects the result of the run."
     matters = any(stage.keep == "best" for stage in stages)
     options |= dict(stages=[stage.settings() for stage in stages], eval_every=eval_every if matters else None)
     if clash := sorted(options.keys() & encoder.settings().keys()):
-        raise ValueError(f"settings() of {type(encoder).__name__} contains {', '.join(clash)}, which are names of "
-                         "settings of the run; rename them")
+        raise ValueError(f"settings() of {type(encoder).__name__} contains {', '.join(clash)}, which are "
+                         "names of settings of the run; rename them")
     return options | encoder.settings()
 
 def _check_tasks(encoder: Any, stages: Sequence[Stage], processes: int):
@@ -342,8 +347,8 @@ def _warn_truncated(steps: Steps, history: list[dict]):
     rows = (Counter(row.get("truncated")) for row in history if row["stage"] == steps.number)
     total = steps.num_texts*steps.stage.steps
     for limit, count in sum(rows, Counter()).items():
-        warnings.warn(f"stage {steps.stage.name!r}: {count} of {total} texts were truncated {limit}", TextsTruncated,
-                      stacklevel=4)
+        message = f"stage {steps.stage.name!r}: {count} of {total} texts were truncated {limit}"
+        warnings.warn(message, TextsTruncated, stacklevel=4)
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #3e16113b
 def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None, eval_every: int|None,
@@ -358,8 +363,9 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
         run.begin(steps.states, steps.optimizers)
         examples_per_step = stage.num_examples//stage.steps
         started = time.perf_counter()
-        with progress(show_progress and is_main, iterable=range(start, stage.steps), initial=start, unit="step",
-                      total=stage.steps, desc=f"{label} ({stage.name})" if label else stage.name) as bar:
+        name = f"{label} ({stage.name})" if label else stage.name
+        with progress(show_progress and is_main, iterable=range(start, stage.steps), initial=start,
+                      total=stage.steps, unit="step", desc=name) as bar:
             for step in bar:
                 steps.step(step)
                 run.step = step + 1
@@ -372,7 +378,8 @@ def _train(run: Progress, stages: Sequence[Stage], seed: int, dev: Callable|None
                     run.history += [_history_row(steps, *row) for row in steps.read()]
                     seconds = max(time.perf_counter() - started, 1e-9)
                     rate = f"{examples_per_step*(run.step - start)/seconds:.0f}"
-                    bar.set_postfix({"loss": f"{run.history[-1]['loss']:.3f}", "examples/s": rate}, refresh=False)
+                    loss = f"{run.history[-1]['loss']:.3f}"
+                    bar.set_postfix({"loss": loss, "examples/s": rate}, refresh=False)
                 if evaluates:
                     run.history[-1] |= _evaluate(dev, run.encoder, stage)
                     run.record_score(run.history[-1]["dev"])

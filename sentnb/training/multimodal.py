@@ -115,8 +115,8 @@ def check_encoder(self: PictureSupCon, encoder: Any, max_length: int|None=None):
         height, width = self.pictures.shape[1:3]
         size = getattr(getattr(encoder, "config", None), "patch_size", None)
         if not hasattr(encoder, "patch_states") or height % size or width % size:
-            raise TypeError(f"own_patches=True: {type(encoder).__name__} has no patches that divide pictures of "
-                            f"{height} by {width}: expected a PixelEncoder and sides that are multiples of 16")
+            raise TypeError(f"own_patches=True: {type(encoder).__name__} has no patches that divide pictures "
+                            f"of {height} by {width}: expected a PixelEncoder and sides that 16 divides")
         if (count := height*width//size**2) > encoder.max_length:
             raise ValueError(f"a picture has {count} patches, the encoder's limit is {encoder.max_length}")
         return

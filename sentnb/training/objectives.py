@@ -327,7 +327,7 @@ class TextObjective(Objective):
         Raises
         ------
         ValueError
-            If an example lacks a view; the message gives its index.
+            If the view cannot read one.
         """
         rows = []
         for index, example, row_rng in zip(rng.indices, examples, rng, strict=True):
@@ -348,17 +348,17 @@ def check_length(
     encoder: Any,
     max_length: int|None,
 ):
-    """Check the length limit.
+    """Check the limit.
 
     Raises
     ------
     ValueError
-        If it exceeds the encoder's, or if long texts become strips.
+        If it exceeds the encoder's or if long='scroll'.
     """
     if (max_length or 0) > encoder.max_length:
         raise ValueError(f"max_length={max_length} exceeds the encoder's limit of {encoder.max_length}")
     if encoder.renderer and encoder.renderer.config.long == "scroll":
-        raise ValueError("the encoder's render config has long='scroll', which renders several strips for one "
+        raise ValueError("the encoder's render config has long='scroll', which renders several strips for a "
                          "text; training needs one strip for each text: use long='truncate' or 'error'")
 
 @patch
@@ -416,10 +416,10 @@ class Distillation(TextObjective):
     Parameters
     ----------
     vectors : np.ndarray
-        the teacher's vectors, float [examples, d]
+        teacher's, float [examples, d]
     view : View, default Single()
     """
-    vectors: np.ndarray = dataclasses.field(compare=False, repr=False) # the teacher's vectors, float [examples, d]
+    vectors: np.ndarray = dataclasses.field(compare=False, repr=False) # teacher's, float [examples, d]
     view: View = Single()
 
     takes = (1, 2, 3)

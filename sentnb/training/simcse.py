@@ -85,7 +85,8 @@ class AMI:
         if layers is None and self.variant == "paper": layers = range(count - third, count)
         elif layers is None: layers = range(count - 1 - (third + third % 2), count - 1)
         if not layers or min(layers) < 0 or max(layers) >= count:
-            raise ValueError(f"ami uses the layers {', '.join(map(str, layers))}, but the encoder has the layers "
+            raise ValueError(f"ami uses the layers {', '.join(map(str, layers))}, but the encoder has the "
+                             f"layers "
                              f"0 to {count - 1}; set layers=")
         return tuple(layers)
 
@@ -338,7 +339,8 @@ class ContrastiveTension(_Siamese):
     def check(self, examples: Sequence[Any], batch_size: int):
         super().check(examples, batch_size)
         if not 0 <= self.negatives < batch_size:
-            raise ValueError(f"negatives={self.negatives}: expected 0 to {batch_size - 1}, because a batch has "
+            raise ValueError(f"negatives={self.negatives}: expected 0 to {batch_size - 1}, because a batch "
+                             f"has "
                              f"{batch_size} texts")
 
     def state(self, encoder: Any) -> nn.Module:

@@ -68,7 +68,7 @@ class Task:
             raise ValueError(f"objective is {self.objective!r:.80}; expected an objective from "
                              "training.objectives, such as InfoNCE()")
         if self.batch_size > len(self.examples):
-            raise ValueError(f"batch_size={self.batch_size} exceeds the {len(self.examples)} examples of the task")
+            raise ValueError(f"batch_size={self.batch_size} exceeds the task's {len(self.examples)} examples")
         self.objective.check(self.examples, self.batch_size)
         if self.groups is not None:
             object.__setattr__(self, "groups", tuple(self.groups))
@@ -198,8 +198,8 @@ def _set(self: Stage, **values: Any):
                          f"rates or warm-ups ({rates}); use the same for all and set weight=, or use "
                          "order='in turn'")
     if self.order == "in turn" and any(task.weight != 1 for task in self.tasks):
-        raise ValueError("weight= applies only to order='together'; with order='in turn' set the learning_rate "
-                         "of each task")
+        raise ValueError("weight= applies only to order='together'; with order='in turn' set the "
+                         "learning_rate of each task")
 
 @patch
 def rng_index(self: Stage,

@@ -75,4 +75,4 @@ def check_encoder(self: WordDistillation, encoder: Any, max_length: int|None=Non
     encoder.renderer.word_patches("")
     if encoder.renderer.config.split_punctuation != self.teacher.punctuation:
         raise ValueError(f"split_punctuation={encoder.renderer.config.split_punctuation} in the encoder, "
-                         f"punctuation={self.teacher.punctuation} in the teacher; both must split words alike")
+                         f"punctuation={self.teacher.punctuation} in the teacher; both must be equal")
