@@ -91,16 +91,8 @@ def test_every_comment_is_in_the_docstring(path):
         if isinstance(node, FUNCTIONS):
             docstring = " ".join((ast.get_docstring(node) or "").split())
             found[node.name] = found.get(node.name, "") + docstring
-<<<<<<< ours
-    missing = [
-        row
-        for row in comments_of_parameters(source)
-        if "Parameters ----------" not in found[row[0]] or " ".join(row[2].split()) not in found[row[0]]
-    ]
-=======
     missing = [(name, parameter, comment) for name, parameter, comment in comments_of_parameters(source)
                if "Parameters ----------" not in found[name] or " ".join(comment.split()) not in found[name]]
->>>>>>> theirs
     assert missing == [], "run: make export"
 
 

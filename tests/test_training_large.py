@@ -10,24 +10,8 @@ from safetensors.torch import load_file
 from training_runs import PAIRS, TEXTS, TRIPLES, nearness, one_stage, quick, same, tiny, tiny_text
 
 from sentnb.core import fingerprint
-<<<<<<< ours
-from sentnb.training import (
-    InfoNCE,
-    Pairs,
-    Perturbed,
-    Rows,
-    Same,
-    Stage,
-    Task,
-    checkpoint,
-    scheduled_learning_rate,
-    loop,
-    objectives,
-)
-=======
 from sentnb.training import (InfoNCE, Pairs, Perturbed, Rows, Same, Stage, Task, checkpoint, loop, objectives,
                              scheduled_learning_rate)
->>>>>>> theirs
 from sentnb.training.stages import Batches
 from sentnb.training.checkpoint import Progress
 
@@ -127,11 +111,7 @@ def test_of_losses_read_later_the_first_that_diverged_is_named(tmp_path, monkeyp
     encoder.register_forward_hook(spoils)
     with pytest.raises(FloatingPointError, match="stage 'reasoning', step 7: the loss is nan; lower its"):
         quick(encoder, [one_stage(steps=20)], tmp_path, read_every=10, save_every=5)
-<<<<<<< ours
-    with safe_open(tmp_path / "state.safetensors", "pt") as file:
-=======
     with safe_open(tmp_path/"state.safetensors", "pt") as file:
->>>>>>> theirs
         position = json.loads(file.metadata()["position"])
     assert position["step"] == 5
     assert all(value.isfinite().all() for value in load_file(tmp_path/"state.safetensors").values())

@@ -151,11 +151,7 @@ def test_two_processes_are_one_for_all_that_looks_beyond_a_row(name, of_two, tmp
 def test_another_number_of_processes_is_refused_until_the_run_is_over(tmp_path):
     stages = [one_stage(steps=3)]
     whole = quick(tiny(), stages, tmp_path, stop_after=2)
-<<<<<<< ours
-    with safe_open(tmp_path / "state.safetensors", "pt") as file:
-=======
     with safe_open(tmp_path/"state.safetensors", "pt") as file:
->>>>>>> theirs
         position = json.loads(file.metadata()["position"])
     assert position["processes"] == 1
     def of_two(**changes):
@@ -169,11 +165,7 @@ def test_another_number_of_processes_is_refused_until_the_run_is_over(tmp_path):
     assert same(encoder.state_dict(), before)
     of_two(processes=1)
     whole = quick(encoder, stages, tmp_path)
-<<<<<<< ours
-    with safe_open(tmp_path / "state.safetensors", "pt") as file:
-=======
     with safe_open(tmp_path/"state.safetensors", "pt") as file:
->>>>>>> theirs
         position = json.loads(file.metadata()["position"])
     of_two(processes=2)
     assert quick(tiny(seed=2), stages, tmp_path) == whole, "what is over can be read by any number"

@@ -19,12 +19,8 @@ from sentnb.training import (Distillation, ImageViews, InfoNCE, Masked, Objectiv
     (dict(examples=None), "the task has no examples"),
     (dict(name=""), "must not be empty"),
     (dict(name="en/de"), "must not be empty or contain a slash"),
-<<<<<<< ours
     (dict(objective="simcse"), "objective is 'simcse'; expected an objective from training.objectives, "
                                "such as InfoNCE"),
-=======
-    (dict(objective="simcse"), "objective is 'simcse'; expected an objective from training.objectives"),
->>>>>>> theirs
     (dict(objective=InfoNCE), "objective is <class"),
     (dict(objective=InfoNCE("same")), "view is 'same'; expected a view from training.views, such as Same"),
     (dict(objective=InfoNCE(Single()), examples=TEXTS),
@@ -106,13 +102,9 @@ def test_an_objective_says_which_model_it_takes(tmp_path):
     masked = Stage("pretraining", TEXTS, Masked(), batch_size=8)
     with pytest.raises(TypeError, match="stage 'pretraining': Masked trains .*not a PixelEncoder"):
         quick(tiny(), [masked], tmp_path)
-<<<<<<< ours
     with pytest.raises(
         TypeError, match="LanguageModel cannot be used for training on texts; it has no width"
     ):
-=======
-    with pytest.raises(TypeError, match="Model cannot be used for training on texts; it has no width"):
->>>>>>> theirs
         quick(MaskedLanguageModel(tiny_text()), [one_stage()], tmp_path)
     with pytest.raises(ValueError, match="max_length=17 exceeds the encoder's limit of 16"):
         long = Stage("pretraining", TEXTS, Masked(), batch_size=8, max_length=17)

@@ -195,13 +195,8 @@ def other_pairs(**changes):
     (dict(stages=[one_stage(learning_rate=2e-3)]), "stage 0 task 0 learning_rate was 0.001, is 0.002"),
     (dict(stages=[one_stage(), one_stage()]), "stage 1 name was None, is 'reasoning'"),
     (dict(stages=[other_pairs()]), "stage 0 task 0 fingerprint"),
-<<<<<<< ours
-    (dict(stages=[one_stage(InfoNCE(temperature=.1))]), "stage 0 task 0 objective temperature was 0.05, is "
-                                                        "0.1"),
-=======
     (dict(stages=[one_stage(InfoNCE(temperature=.1))]),
      "stage 0 task 0 objective temperature was 0.05, is 0.1"),
->>>>>>> theirs
     (dict(stages=[one_stage(InfoNCE(Pairs(typo_rate=.5)))]),
      "stage 0 task 0 objective view typo_rate was 0.0, is 0.5"),
     (dict(stages=[one_stage(Distillation(PLACES, Pairs()))]),

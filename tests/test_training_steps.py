@@ -13,10 +13,9 @@ from sentnb import augmenters
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel
 from sentnb.losses import info_nce
 from sentnb.renderer import RenderConfig
-<<<<<<< ours
 from sentnb.training import (
-    Distillation,
     BatchRNG,
+    Distillation,
     ImageViews,
     InfoNCE,
     Masked,
@@ -32,10 +31,6 @@ from sentnb.training import (
     scheduled_learning_rate,
     stages,
 )
-=======
-from sentnb.training import (BatchRNG, Distillation, ImageViews, InfoNCE, Masked, Pairs, Perturbed, Same,
-                             SimCSE, Single, Spans, Stage, Task, batch_indices, scheduled_learning_rate, stages)
->>>>>>> theirs
 from sentnb.training.stages import Batches
 
 
