@@ -19,7 +19,7 @@ from sphinx.cmd.build import main as sphinx
 from docstrings import Source, definitions, parameters, table
 
 from sentnb.core import fingerprint
-from sentnb.experiments import introduce
+from sentnb.experiments import read_introduction
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
@@ -48,7 +48,7 @@ COPIES = {path: notebooks(f"figures/{path.stem}/small*/{path.name}") for path in
 RAN = [copy for copies in COPIES.values() for copy in copies]
 CARDS = notebooks("data/checkpoints/*/README.md")
 REFERENCE = [Path("docs/profiles.md"), Path("docs/models.md"), Path("docs/library.md")]
-PROJECT = [Path("CONTRIBUTING.md"), Path("CHANGELOG.md")]
+PROJECT = [Path("CONTRIBUTING.md"), Path("nbs/template.ipynb"), Path("CHANGELOG.md")]
 PAGES = {Path("README.md"): Path("index.md"), **{path: path for path in
          [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN, *CARDS, *REFERENCE, *PROJECT]}}
 
@@ -87,7 +87,7 @@ def title(path: Path) -> str:
     "In the navigation; of most pages their own."
     if path == TOUR: return "The tour"
     if path in RAN: return "As it ran" if path.parent.name == "small" else f"As it ran: {path.parent.name}"
-    return f"{path.stem[:2]} {introduce(ROOT/path).title}" if path in EXPERIMENTS else ""
+    return f"{path.stem[:2]} {read_introduction(ROOT/path).title}" if path in EXPERIMENTS else ""
 
 
 def toctree(paths: list[Path], folder: Path=Path(), caption: str="") -> str:
