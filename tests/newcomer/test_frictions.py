@@ -97,7 +97,7 @@ def test_15_lab_as_root(user, allowed, tmp_path):
 def test_16_tables_are_shown_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
     rule = "interval [-2.603, -1.547]: fails; interval [-1.2, 3.4]: inconclusive at this scale, at the end"
-    study = Study("99_whole", dict(minutes=(None, 2, 2), rule=(rule, 1.5, 2)), "demo")
+    study = Study("99_whole", dict(evaluation=dict(minutes=(None, 2, 2), rule=(rule, "b", "c"))), "demo")
     shown = study.table.to_html()
     assert rule in shown and "NaN" not in shown and "2.0" not in shown
 
