@@ -151,7 +151,7 @@ def test_the_papers_own(monkeypatch):
         asked.append((name, revision))
         return corpora.Rows((f"{name} {i}.", f"other {i}.") for i in range(3))
     monkeypatch.setattr(corpora, "load_examples", examples_of)
-    monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
+    monkeypatch.setattr(corpora, "get_provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=3))
     monkeypatch.setattr(corpora, "parallel_pairs", lambda source, target, name, revision: [(name, target)])
     kinds = ("visual", "documents", "english", "parallel")
@@ -176,7 +176,7 @@ def test_all_that_the_papers_read_is_planned_and_recorded(monkeypatch):
         return [("A.", text, text) for text in ("entailment", "contradiction")]
     monkeypatch.setattr("sentnb.corpora.examples.load", load)
     monkeypatch.setattr(corpora, "map_split", mapped)
-    monkeypatch.setattr(corpora, "provenance", lambda name, config, split, revision: dict(
+    monkeypatch.setattr(corpora, "get_provenance", lambda name, config, split, revision: dict(
         revision=revision, sha256="0", rows=2))
     kinds, commit = ("triples", "bilingual"), "c0ffee"
     planned = experiments.list_datasets("papers", kinds, exclude_tests=(), languages=["de", "zh"])
@@ -203,7 +203,7 @@ def test_what_cannot_be_had(wrong, message):
 def test_rows_without_a_text_are_dropped_and_counted(monkeypatch):
     "As published csv files hold them: by training data, with tests to be kept out and without."
     monkeypatch.setattr(corpora, "load_examples", lambda *_, **__: [("a", "b"), (None, "b"), ("a", None)])
-    monkeypatch.setattr(corpora, "provenance", lambda *_: dict(revision=None, sha256="0", rows=3))
+    monkeypatch.setattr(corpora, "get_provenance", lambda *_: dict(revision=None, sha256="0", rows=3))
     data = recipes.load_training_data("papers", ("english", "mixed"), exclude_tests=())
     assert data.pairs == data.mixed == recipes.load_hub_nli_pairs() == [("a", "b")]
     assert data.notes["without a text in allNLI"] == dict(dropped=2)
