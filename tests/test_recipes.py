@@ -63,13 +63,13 @@ def test_rows_are_dropped_whole_and_counted(rows):
 
 def test_no_tests_drop_nothing():
     nothing = TestFilter(())
-    assert nothing.rows("pairs", [("A man plays.", "Yes, it is!")])
+    assert nothing.drop_test_rows("pairs", [("A man plays.", "Yes, it is!")])
     assert nothing.notes == {"clean of": "no test"}
 
 
 def test_whole_rows_as_decontaminate_does_it():
     rows = [("A man plays.", "x"), ("One. A man plays.", "y"), ("Two.", "Yes it is"), ("Three.", "z")]
-    assert clean(False).rows("pairs", rows) == corpora.decontaminate(rows, set(BANNED))[0]
+    assert clean(False).drop_test_rows("pairs", rows) == corpora.decontaminate(rows, set(BANNED))[0]
 
 
 def test_no_test_sentence_is_read(hub, monkeypatch):
