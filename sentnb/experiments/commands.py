@@ -16,7 +16,7 @@ from .checking import load_plan, summarise_plans
 from .files import (
     encode_file, load_encoder, plain_warnings, prepare_output, render_text)
 from .notebooks import list_experiments, find_experiment, parse_assignments, runs_folder
-from .progress_bars import count_messages, find_run_folder, listening
+from .progress_bars import count_messages, find_run_folder, open_messages
 from .running import RunFailed, run, run_together, shorten_path
 
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #f6a10faa
@@ -160,11 +160,11 @@ def _run(arguments: argparse.Namespace) -> None:
     asked = (arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output,
              not arguments.quiet, arguments.replace)
     notebook, processes = find_experiment(arguments.name).stem, arguments.processes
-    with listening() as told:
+    with open_messages() as messages:
         executed = run(*asked) if processes == 1 else run_together(processes, *asked)
-        folder = find_run_folder(told, notebook) or runs_folder()/notebook/arguments.profile
+        folder = find_run_folder(messages, notebook) or runs_folder()/notebook/arguments.profile
         as_it_was = " (nothing has changed, and the run that stood there stays)"*bool(
-            count_messages(told, stands=notebook))
+            count_messages(messages, unchanged=notebook))
     seconds = round(time.perf_counter() - started)
     table = shorten_path(folder/"numbers.csv") if (folder/"numbers.csv").is_file() else "none was written"
     print(f"done in {seconds // 60} min {seconds % 60} s")

@@ -14,7 +14,7 @@ from typing import Any
 from fastcore.xtras import modified_env
 
 from ..core import cache_dir, figures_dir, fingerprint, project_root, write_atomic
-from .progress_bars import Above, Bars, count_messages, find_run_folder, listening
+from .progress_bars import AboveBars, Bars, count_messages, find_run_folder, open_messages
 from .notebooks import check_values, find_experiment, relink, sources
 
 # %% ../../nbs/api/5_experiments/08_running.ipynb #be3e5320
@@ -177,7 +177,7 @@ def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a n
     import papermill
     from nbclient.exceptions import DeadKernelError
     _use_own_kernel()
-    stream = Above() if bars else None
+    stream = AboveBars() if bars else None
     try:
         with bars or contextlib.nullcontext(): return papermill.execute_notebook(
             str(path), str(unfinished), values, kernel_name="python3", cwd=str(project_root()),
@@ -199,7 +199,7 @@ def run(
     values: dict[str, Any]|None=None, # other parameters
     output: str|Path|None=None, # the executed copy; None: NN_name.ipynb in the folder of the run
     progress: bool=True, # bars of the cells and of what they do, and what they print, on stderr
-    replace: bool=False, # a run with other settings, if one stands there; else it has a folder of its own
+    replace: bool=False, # a run with other settings, if there is one; else it gets its own folder
 ) -> Path: # the executed copy
     """Execute an experiment through papermill.
 
@@ -218,7 +218,7 @@ def run(
     progress : bool, default True
         bars of the cells and of what they do, and what they print, on stderr
     replace : bool, default False
-        a run with other settings, if one stands there; else it has a folder of its own
+        a run with other settings, if there is one; else it gets its own folder
 
     Returns
     -------
@@ -232,15 +232,15 @@ def run(
     values = dict(profile=profile, **values)
     last = cache_dir("trainings")/fingerprint([path.stem, values]) # how many there were the last time
     replacing = dict(SENTNB_REPLACE="1") if replace else {}
-    with listening() as told, modified_env(**_whole_places(), **replacing):
+    with open_messages() as messages, modified_env(**_whole_places(), **replacing):
         trainings = int(last.read_text()) if last.is_file() else None
         with _unfinished(final) as unfinished:
-            executed = _execute(path, unfinished, values, Bars(told, trainings) if progress else None)
-        if not output: final = (find_run_folder(told, path.stem) or final.parent)/final.name
-        write_atomic(last, str(count_messages(told, branch=None)))
-        stands = count_messages(told, stands=path.stem) and not output
+            executed = _execute(path, unfinished, values, Bars(messages, trainings) if progress else None)
+        if not output: final = (find_run_folder(messages, path.stem) or final.parent)/final.name
+        write_atomic(last, str(count_messages(messages, branch=None)))
+        is_unchanged = count_messages(messages, unchanged=path.stem) and not output
     copy = portable(executed, project_root(), path.parent, final.parent)
-    if not (stands and sources(final) == sources(copy)): write_atomic(final, nbformat.writes(copy) + "\n")
+    if not (is_unchanged and sources(final) == sources(copy)): write_atomic(final, nbformat.writes(copy) + "\n")
     unfinished.unlink(missing_ok=True)
     return final
 
@@ -336,9 +336,9 @@ def run_together(
         with open(f"{folder}/{rank}.log", "wb") as log:
             return subprocess.Popen(_command(path, profile, own, *options), env=env, stdout=log,
                                     stderr=log if quiet else None)
-    with tempfile.TemporaryDirectory() as folder, listening() as told:
+    with tempfile.TemporaryDirectory() as folder, open_messages() as messages:
         failed = _wait([start(rank, folder) for rank in range(processes)])
-        if not output: final = (find_run_folder(told, path.stem) or final.parent)/final.name
+        if not output: final = (find_run_folder(messages, path.stem) or final.parent)/final.name
         logs = [Path(f"{folder}/{rank}.log").read_text(encoding="utf-8").strip()[-2000:] for rank in failed]
     if failed:
         numbers = ", ".join(map(str, failed))

@@ -593,7 +593,7 @@ def save(self: Run) -> Path: # the folder
     recorded = None if replaces_runs() else _unchanged_record(self.folder/"run.json", record)
     before = self._digests_before
     if recorded and not leftovers and before | record["sha256"] == before == evidence_digests(self.folder):
-        notify_driver(stands=self.notebook)
+        notify_driver(unchanged=self.notebook)
         unlock(self.folder/RUNNING)
         print(f"nothing has changed: the record of {recorded['began']} stays "
               f"(commit {str(recorded['code']['commit'])[:7]})")
