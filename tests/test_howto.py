@@ -3,7 +3,7 @@ import json
 import re
 
 import pytest
-from test_library_notebooks import ROOT, execute, shape
+from test_library_notebooks import ROOT, execute, shown
 
 PAGES = sorted((ROOT/"nbs"/"howto").glob("*.ipynb"))
 
@@ -17,7 +17,7 @@ def text_of(path):
 def test_runs_and_shows_what_it_showed(path, tmp_path):
     error = execute(path, tmp_path/"copy.ipynb")
     assert not error, error
-    assert shape(tmp_path/"copy.ipynb") == shape(path), "its outputs are of another run: make notebooks"
+    assert shown(tmp_path/"copy.ipynb") == shown(path), "its outputs are of another run: make notebooks"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

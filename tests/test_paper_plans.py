@@ -43,8 +43,10 @@ def test_one_run(nothing):
 
 
 def test_what_is_missing(nothing):
-    done = check("8", "-P", "overrides={trees: no_such_parser, base: no-such-package/model}", **nothing)
+    done = check("8", "-P", "overrides={trees: no_such_parser}", **nothing)
     assert done.returncode == 1 and "python -m spacy download no_such_parser" in done.stdout
+    unknown = check("8", "-P", "overrides={base: no-such-owner/model}", **nothing)
+    assert unknown.returncode == 2 and "'no-such-owner/model'" in unknown.stderr
     small = check("5", "-p", "small", **nothing)
     assert small.returncode == 1 and "set SENTNB_HUB to a folder that holds parallel/stsb" in small.stdout
 

@@ -240,7 +240,8 @@ def run(
         write_atomic(last, str(count_messages(messages, branch=None)))
         is_unchanged = count_messages(messages, unchanged=path.stem) and not output
     copy = portable(executed, project_root(), path.parent, final.parent)
-    if not (is_unchanged and sources(final) == sources(copy)): write_atomic(final, nbformat.writes(copy) + "\n")
+    if not (is_unchanged and sources(final) == sources(copy)):
+        write_atomic(final, nbformat.writes(copy) + "\n")
     unfinished.unlink(missing_ok=True)
     return final
 

@@ -12,6 +12,7 @@ import ast, json, re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import dropwhile, takewhile
 from pathlib import Path
 import pandas as pd
 from ..core import data_dir, project_root
@@ -22,7 +23,7 @@ NAMES = {"Pixel-Linguist": "pixel", "CMLM": "cmlm", "miCSE": "micse", "VisualCSE
          "AudioCSE": "nonling",
          "Lensing": "lensing"} # as a text calls a paper -> one of results.PAPERS
 _NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)?[a-z]?|[A-Z]\b"
-_KIND = r"Tables?|Figures?|Algorithms?|Equations?|Eq\.|equation (?:of|in) section|section|appendix"
+_KIND = r"Tables?|Figures?|Algorithms?|Equations?|Eq\.|equation (?:of|in) section|sections?|appendix"
 _CITED = re.compile(rf"({_KIND})\s+((?:{_NUMBER})(?:(?:, and|,| and| to)\s+(?:{_NUMBER}))*)")
 _PAPER = re.compile(rf"({'|'.join(NAMES)}),\s(.*?)(?=[;:)]|(?<!Eq)\.(?:\s|$)|\b(?:{'|'.join(NAMES)}),|$)",
                     re.S)
@@ -52,7 +53,7 @@ def find_citations(
         paper, id as the catalogue has it
     """
     rows = []
-    for name, segment in _PAPER.findall(text):
+    for name, segment in _PAPER.findall(" ".join(text.split())): # a citation may continue on the next line
         for kind, numbers in _CITED.findall(segment):
             kind = kind.replace(" in ", " of ")
             form = _IDS[kind if kind in _IDS else kind.removesuffix("s")]
@@ -92,8 +93,11 @@ def declared_rows(
     list[tuple[str, str]]
         rows of the catalogue: paper, id
     """
-    sentence = next((line for line in text.splitlines() if line.startswith("> ")), "")
-    return _in_catalogue(find_citations(sentence), True, source)
+    def is_quoted(line): return line.startswith("> ")
+    lines = dropwhile(lambda line: not is_quoted(line), text.splitlines())
+    quoted = takewhile(is_quoted, lines)
+    summary = " ".join(line.removeprefix("> ") for line in quoted)
+    return _in_catalogue(find_citations(summary), True, source)
 
 @lru_cache
 def rows_by_notebook() -> dict[str, list[tuple[str, str]]]: # notebook -> rows of the catalogue
