@@ -59,7 +59,8 @@ report: setup ## the tables of the papers beside ours
 	@$(BIN)/sentnb run 90_report -p $(PROFILE)
 
 notebooks: setup ## run the library notebooks again in place, clean them, export the library
-	@TQDM_DISABLE=1 $(BIN)/jupyter execute --inplace --startup_timeout=120 $(LIBRARY)
+	@env -u SENTNB_HUB TQDM_DISABLE=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+	  $(BIN)/jupyter execute --inplace --startup_timeout=120 $(LIBRARY)
 	@$(EXPORT)
 
 export: setup ## write sentnb/ from nbs/api
