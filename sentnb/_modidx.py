@@ -2202,6 +2202,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                'sentnb/losses/supervised.py'),
                                           'sentnb.losses.supervised.cosine_regression': ( 'api/1_losses/supervised.html#cosine_regression',
                                                                                           'sentnb/losses/supervised.py'),
+                                          'sentnb.losses.supervised.penalized_regression': ( 'api/1_losses/supervised.html#penalized_regression',
+                                                                                             'sentnb/losses/supervised.py'),
                                           'sentnb.losses.supervised.sup_con': ( 'api/1_losses/supervised.html#sup_con',
                                                                                 'sentnb/losses/supervised.py'),
                                           'sentnb.losses.supervised.vector_distance': ( 'api/1_losses/supervised.html#vector_distance',

@@ -13,7 +13,7 @@ from sentnb.encoders.checkpoints import weights_digest
 from sentnb.encoders.features import base_fingerprint, token_states
 from sentnb.encoders.lens import KINDS, binary_vectors, hamming, shared_features
 from sentnb.renderer import RenderConfig
-from sentnb.training import Stage, fit
+from sentnb.training import Batch, Stage, fit
 from sentnb.training.margin import Entailment, MaxHinge
 
 TEXTS = ["a cat", "the river runs to the sea, and it rains", "ein Hund", "Хлеб", "x"]
@@ -218,3 +218,24 @@ def test_states_go_from_wherever_the_base_is_to_the_lens():
     vectors = lens(*lens.collate(TEXTS))
     vectors.sum().backward()
     assert vectors.device.type == "cpu" and lens.reduction.out.weight.grad is not None
+
+
+@pytest.mark.parametrize("objective", (Entailment(), Entailment(product=True, hidden=8)),
+                         ids=("Sentence-BERT", "Contextual Lensing"))
+def test_the_classifiers_of_premise_and_hypothesis(base, objective):
+    rows = [("a cat", "ein Hund", 0), ("the river", "x", 1), ("Хлеб", "a cat", 2)]
+    premises, hypotheses, classes = zip(*rows)
+    encoder = base.eval()
+    torch.manual_seed(2)
+    state = objective.state(encoder)
+    batch = Batch((*encoder.collate([*premises, *hypotheses], None), torch.tensor(classes)[:, None]), [], 2)
+    loss = float(objective.loss(encoder, state, batch).detach())
+    vectors = encoder(*batch.tensors[:-1]).detach().double().numpy()
+    u, v = vectors[:3], vectors[3:]
+    x = np.hstack([u, v, u*v, abs(u - v)] if objective.product else [u, v, abs(u - v)])
+    weights = [parameter.detach().double().numpy() for parameter in state.parameters()]
+    for layer in range(0, len(weights), 2):
+        x = x @ weights[layer].T + weights[layer + 1]
+        if layer + 2 < len(weights): x = np.maximum(x, 0)
+    log_sums = np.log(np.exp(x).sum(1))
+    assert loss == pytest.approx(np.mean(log_sums - x[range(3), classes]), abs=1e-6)

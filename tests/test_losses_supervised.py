@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
-from sentnb.losses import cosent, cosine_regression, sup_con
+from sentnb.losses import cosent, cosine_regression, penalized_regression, sup_con
 
 few = settings(max_examples=30, deadline=None, derandomize=True)
 batches = given(n=st.integers(2, 9), d=st.integers(2, 12), seed=st.integers(0, 2**31))
@@ -123,3 +123,19 @@ def test_the_printed_equation_needs_two_labels():
     a, b, _, _ = draw(0, 4, 3)
     with pytest.raises(ValueError, match="all 4 labels are equal"):
         sup_con(a, b, torch.full((4,), 3), variant="paper_eq4")
+
+
+@few
+@given(n=st.integers(2, 9), p=st.sampled_from((1, 1.5, 2, 3)), seed=st.integers(0, 2**31))
+def test_equation_1_of_pixel_linguist(n, p, seed):
+    a, b, scores, _ = draw(seed, n, 5)
+    theta = [x.clone().requires_grad_() for x in (a, b[0])]
+    loss = penalized_regression(a, b, scores, theta, weight=.3, p=p)
+    cosines = [x @ y/np.sqrt((x @ x)*(y @ y)) for x, y in zip(a.numpy(), b.numpy())]
+    values = np.concatenate([a.numpy().ravel(), b[0].numpy()])
+    norm = (np.abs(values)**p).sum()**(1/p)
+    expected = np.square(np.array(cosines) - scores.numpy()).mean() + .3*norm
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    loss.backward()
+    slope = .3*np.sign(values)*np.abs(values/norm)**(p - 1)
+    np.testing.assert_allclose(torch.cat([x.grad.flatten() for x in theta]), slope, rtol=1e-9, atol=1e-12)

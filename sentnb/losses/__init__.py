@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['info_nce', 'simcse', 'nt_xent', 'positive_attraction', 'contrastive_tension', 'self_contrast', 'decorrelation',
-           'cosine_regression', 'cosent', 'sup_con', 'vector_distance', 'masked_patch_loss', 'masked_token_loss',
-           'attention_mutual_information', 'attention_tiles', 'draw_cells', 'joint_cells', 'log_correlation',
-           'additive_margin_softmax', 'max_hinge', 'sum_hinge']
+           'cosine_regression', 'penalized_regression', 'cosent', 'sup_con', 'vector_distance', 'masked_patch_loss',
+           'masked_token_loss', 'attention_mutual_information', 'attention_tiles', 'draw_cells', 'joint_cells',
+           'log_correlation', 'additive_margin_softmax', 'max_hinge', 'sum_hinge']
 
 # %% ../../nbs/api/1_losses/00_losses.ipynb #78b219ed
 from sentnb.losses.contrastive import (
@@ -16,9 +16,10 @@ from .margin import additive_margin_softmax, max_hinge, sum_hinge
 from .mutual_information import (
     attention_mutual_information, attention_tiles, draw_cells, joint_cells, log_correlation)
 from .reconstruction import masked_patch_loss, masked_token_loss
-from .supervised import cosent, cosine_regression, sup_con, vector_distance
+from .supervised import (
+    cosent, cosine_regression, penalized_regression, sup_con, vector_distance)
 
 _all_ = ["info_nce", "simcse", "nt_xent", "positive_attraction", "contrastive_tension", "self_contrast",
-         "decorrelation", "cosine_regression", "cosent", "sup_con", "vector_distance", "masked_patch_loss",
-         "masked_token_loss", "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells",
+         "decorrelation", "cosine_regression", "penalized_regression", "cosent", "sup_con", "vector_distance",
+         "masked_patch_loss", "masked_token_loss", "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells",
          "log_correlation", "additive_margin_softmax", "max_hinge", "sum_hinge"]

@@ -356,7 +356,8 @@ def train_on_inference(
     Branch
     """
     warmup = max(1, steps//10)
-    stage = Stage("inference", examples, Entailment(hidden=hidden), steps=steps, keep=_kept(options),
+    stage = Stage("inference", examples, Entailment(product=True, hidden=hidden),
+                  steps=steps, keep=_kept(options),
                   learning_rate=_peak(branch, lr, warmup), warmup_steps=warmup,
                   batch_size=min(batch, len(examples)))
     return branch.grow("inference", stage, seed, **options)

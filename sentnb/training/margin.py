@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import at_least, validated, positive, integer
+from ..core import at_least, validated, optional, positive, integer
 from ..losses.margin import additive_margin_softmax, max_hinge, sum_hinge
 from ..losses.checks import gather
 from .objectives import Batch, TextObjective, embed
@@ -87,8 +87,9 @@ class SumHinge(_Translations):
 def pair_features(
     u: Tensor, # [n, d], vectors of the premises
     v: Tensor, # [n, d], vectors of the hypotheses
-) -> Tensor: # [n, 4d]
-    """The input of the classifier: both vectors, their product and their absolute difference.
+    product: bool = False, # whether the product u*v is among them
+) -> Tensor: # [n, 3d], with the product [n, 4d]
+    """The input of the classifier: both vectors, their product if requested, and their absolute difference.
 
     Parameters
     ----------
@@ -96,31 +97,40 @@ def pair_features(
         [n, d], vectors of the premises
     v : Tensor
         [n, d], vectors of the hypotheses
+    product : bool, default False
+        whether the product u*v is among them
 
     Returns
     -------
     Tensor
-        [n, 4d]
+        [n, 3d], with the product [n, 4d]
     """
-    return torch.cat([u, v, u*v, (u - v).abs()], dim=1)
+    products = [u*v] if product else []
+    return torch.cat([u, v, *products, (u - v).abs()], dim=1)
 
 @dataclasses.dataclass(frozen=True)
-@validated(hidden=integer(1), classes=integer(2))
+@validated(hidden=optional(integer(1)), classes=integer(2))
 class Entailment(Supervised):
-    """Natural language inference: a two-layer network classifies the relation of premise and hypothesis.
+    """Natural language inference: a classifier predicts the relation of premise and hypothesis.
 
-    Examples are (premise, hypothesis, class), with classes numbered from 0.
+    Examples are (premise, hypothesis, class), with classes numbered from 0. By default the classifier is
+    Sentence-BERT's, softmax(W (u, v, |u - v|)); that of Contextual Lensing has `product=True,
+    hidden=512`.
 
     Parameters
     ----------
     view : View, default Pairs()
-    hidden : int, default 512
-        width of the hidden layer (Contextual Lensing searches 256 to 1024)
+    product : bool, default False
+        whether the classifier also reads u*v
+    hidden : int|None, default None
+        width of a hidden layer (Contextual Lensing searches 256 to 1024); None: the classifier is one layer
     classes : int, default 3
         number of classes: entailment, neutral, contradiction
     """
     view: View = Pairs()
-    hidden: int = 512 # width of the hidden layer (Contextual Lensing searches 256 to 1024)
+    product: bool = False # whether the classifier also reads u*v
+    # width of a hidden layer (Contextual Lensing searches 256 to 1024); None: the classifier is one layer
+    hidden: int|None = None
     classes: int = 3 # number of classes: entailment, neutral, contradiction
 
     smallest_batch = 1
@@ -132,12 +142,15 @@ class Entailment(Supervised):
 
     def state(self, encoder: Any) -> nn.Module:
         "The classifier."
-        layers = nn.Linear(4*encoder.width, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.classes)
+        width = (4 if self.product else 3)*encoder.width
+        if self.hidden is None: return nn.Linear(width, self.classes).to(encoder.device)
+        layers = nn.Linear(width, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.classes)
         return nn.Sequential(*layers).to(encoder.device)
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Cross-entropy over the pairs of all processes."
         *tensors, targets = batch.tensors
         vectors = embed(encoder, tensors)
-        logits = gather(state(pair_features(*vectors.float().chunk(2))))
+        features = pair_features(*vectors.float().chunk(2), product=self.product)
+        logits = gather(state(features))
         return F.cross_entropy(logits.float(), gather(targets)[:, 0])
