@@ -21,5 +21,5 @@ from .supervised import (
 
 _all_ = ["info_nce", "simcse", "nt_xent", "positive_attraction", "contrastive_tension", "self_contrast",
          "decorrelation", "cosine_regression", "penalized_regression", "cosent", "sup_con", "vector_distance",
-         "masked_patch_loss", "masked_token_loss", "attention_mutual_information", "attention_tiles", "draw_cells", "joint_cells",
-         "log_correlation", "additive_margin_softmax", "max_hinge", "sum_hinge"]
+         "masked_patch_loss", "masked_token_loss", "attention_mutual_information", "attention_tiles",
+         "draw_cells", "joint_cells", "log_correlation", "additive_margin_softmax", "max_hinge", "sum_hinge"]

@@ -76,7 +76,8 @@ def penalized_regression(
 
     Pixel-Linguist, Eq. 1. Errors as `cosine_regression`, also for a negative weight or a p below 1.
 
-    >>> loss = penalized_regression(encoder(*first), encoder(*second), scores/5, encoder.parameters(), 1e-4, p=2)
+    >>> a, b = encoder(*first), encoder(*second)
+    >>> loss = penalized_regression(a, b, scores/5, encoder.parameters(), weight=1e-4, p=2)
 
     Parameters
     ----------
