@@ -42,7 +42,7 @@ def test_results_are_those_of_the_runs():
     verdicts = {(row["row"], row["column"]): int(float(row["value"])) for row in report
                 if row["table"] == "report_claims"}   # where several runs settle one claim it counts once
     for paper in {paper for paper, _ in verdicts}:
-        counts = [verdicts[paper, verdict] for verdict in VERDICTS[:3]]
+        counts = [verdicts.get((paper, verdict), 0) for verdict in VERDICTS if verdict != "not run"]
         if sum(counts): assert f"| `{paper}` | {sum(counts)} | {' | '.join(map(str, counts))} |" in README
 
 

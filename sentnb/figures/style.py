@@ -66,7 +66,8 @@ COLOURS = {
     "paper": "#555555", "before": "#444444", "control": "#777777", "alone": "#7a7a7a", "mean": "#222222",
     "level": "#777777",
     # verdicts
-    "holds": "#1c9986", "fails": "#d26b11", "open": "#9db2f2", "not run": "#d9d9d9",
+    "holds": "#1c9986", "fails": "#d26b11", "open": "#9db2f2", "untested": "#b79bc9",
+    "not run": "#d9d9d9",
     # contrastive methods
     "SimCSE": "#d26b11", "AMI+SimCSE": "#1c9986", "miCSE": "#1345eb", "MoCo+SimCSE": "#a2329c",
     "CT": "#816937", "SCD": "#4d260b", "Mirror-BERT": "#efc768", "Mirror (avg.)": "#66e1bc",

@@ -4,22 +4,22 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'Claim', 'catalogue', 'claim', 'claims', 'hyperparameters', 'published', 'published_points',
-           'published_value', 'row_key', 'tables', 'Interval', 'bootstrap', 'interval', 'paired_difference',
+           'published_value', 'row_key', 'tables', 'Interval', 'bootstrap', 'holm', 'interval', 'paired_difference',
            'percentiles', 'redraw_counts', 'redraws', 'wilson', 'DEMONSTRATION', 'VERDICTS', 'Estimate', 'Part',
-           'Verdict', 'not_run', 'over_seeds', 'settle', 'settle_all', 'settle_most', 'settle_p_value',
-           'verdicts_on_other_base', 'Scores', 'PACKAGES', 'code_sha256', 'code_state', 'hardware', 'is_code_changed',
-           'peak_memory', 'run_folder', 'versions', 'CLAIMS', 'NUMBERS', 'Record', 'Run', 'describe_run', 'load_run',
-           'compare', 'difference', 'side_by_side', 'to_html', 'to_markdown']
+           'Verdict', 'cannot_be_tested', 'holm_correct', 'not_run', 'over_seeds', 'settle', 'settle_all', 'settle_by',
+           'settle_most', 'settle_p_value', 'verdicts_on_other_base', 'Scores', 'PACKAGES', 'code_sha256', 'code_state',
+           'hardware', 'is_code_changed', 'peak_memory', 'run_folder', 'versions', 'CLAIMS', 'NUMBERS', 'Record', 'Run',
+           'describe_run', 'load_run', 'compare', 'difference', 'side_by_side', 'to_html', 'to_markdown']
 
 # %% ../../nbs/api/1_results/00_results.ipynb #003329e1
 from sentnb.results.papers import (
     PAPERS, Claim, catalogue, claim, claims, hyperparameters, published, published_points, published_value,
     row_key, tables)
 from .intervals import (
-    Interval, bootstrap, interval, paired_difference, percentiles, redraw_counts, redraws, wilson)
+    Interval, bootstrap, holm, interval, paired_difference, percentiles, redraw_counts, redraws, wilson)
 from .verdicts import (
-    DEMONSTRATION, VERDICTS, Estimate, Part, Verdict, not_run, over_seeds, settle, settle_all, settle_most,
-    settle_p_value, verdicts_on_other_base)
+    DEMONSTRATION, VERDICTS, Estimate, Part, Verdict, cannot_be_tested, holm_correct, not_run, over_seeds,
+    settle, settle_all, settle_by, settle_most, settle_p_value, verdicts_on_other_base)
 from .scores import Scores
 from .folder import (
     PACKAGES, code_sha256, code_state, hardware, is_code_changed, peak_memory, run_folder, versions)
@@ -28,9 +28,10 @@ from .compare import compare, difference, side_by_side, to_html, to_markdown
 
 _all_ = [
     "PAPERS", "Claim", "catalogue", "claim", "claims", "hyperparameters", "published", "published_points",
-    "published_value", "row_key", "tables", "Interval", "bootstrap", "interval", "paired_difference",
+    "published_value", "row_key", "tables", "Interval", "bootstrap", "holm", "interval", "paired_difference",
     "percentiles", "redraw_counts", "redraws", "wilson", "DEMONSTRATION", "VERDICTS", "Estimate", "Part",
-    "Verdict", "not_run", "over_seeds", "settle", "settle_all", "settle_most", "settle_p_value",
+    "Verdict", "cannot_be_tested", "holm_correct", "not_run", "over_seeds", "settle", "settle_all",
+    "settle_by", "settle_most", "settle_p_value",
     "verdicts_on_other_base", "Scores", "PACKAGES", "code_sha256", "code_state", "hardware",
     "is_code_changed", "peak_memory", "run_folder", "versions", "CLAIMS", "NUMBERS", "Record", "Run",
     "describe_run", "load_run", "compare", "difference", "side_by_side", "to_html", "to_markdown"]

@@ -178,7 +178,7 @@ th { font-weight: 600; }
 .wide { overflow-x: auto; max-width: 100%; overflow-wrap: normal; } summary { cursor: pointer; }
 .mark { padding: 0 .45em; border-radius: .6em; white-space: nowrap; background: #ececec; }
 .holds, .run, .library { background: #d3f0e8; }
-.fails { background: #f7dcc6; } .inconclusive { background: #e3e8fb; }
+.fails { background: #f7dcc6; } .inconclusive { background: #e3e8fb; } .cannot { background: #efe6f5; }
 .paper { margin: 1rem 0 .1rem; font-size: 1rem; } .contents { font-size: .85rem; margin: 0; }
 .contents a { margin: 0 .25em; }
 .claims { list-style: none; padding: 0; margin: .3rem 0 1rem; font-size: .82rem; line-height: 1.25; }
@@ -305,7 +305,8 @@ def badge(
     str
         HTML
     """
-    kinds = dict(holds="holds", fails="fails", inconclusive="inconclusive", run="run") | {"in": "library"}
+    kinds = dict(holds="holds", fails="fails", inconclusive="inconclusive", cannot="cannot", run="run",
+                 **{"in": "library"})
     return f'<span class="mark {kinds.get(text.split()[0], "none")}">{html.escape(text)}</span>'
 
 def claim_item(

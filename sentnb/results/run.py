@@ -494,8 +494,14 @@ def claim(self: Run,
     row: str="{claim}", # of that table, made of the words of the estimate
     column: str="{quantity}",
     base: str|None=None, # the model on which it is settled; None: the substitutes that the run declares
+    premise: str="", # of the claim, what the base, data or length does not meet, in a clause; "": all is met
 ) -> str: # the verdict as it is recorded
     """Settle a claim; at demo the verdict is recorded as a demonstration, never as a result.
+
+    With a `premise` that is not met the verdict is "cannot be tested here", whatever the parts are; they
+    are recorded all the same.
+
+    >>> run.claim("micse-2", gain > 0, premise="the base was tuned for sentences before")
 
     Parameters
     ----------
@@ -512,6 +518,8 @@ def claim(self: Run,
     column : str, default "{quantity}"
     base : str|None, default None
         the model on which it is settled; None: the substitutes that the run declares
+    premise : str, default ""
+        of the claim, what the base, data or length does not meet, in a clause; "": all is met
 
     Returns
     -------
@@ -522,6 +530,7 @@ def claim(self: Run,
     if name in self._claims:
         raise ValueError(f"claim {name} was settled before: {self._claims[name].verdict}")
     verdict = as_verdict(parts)
+    if premise: verdict = replace(verdict, premise=premise)
     if base is None: base = ", ".join(dict.fromkeys(self.substitutes_for.values()))
     self._claims[name] = replace(verdict, base=base, comment=comment)
     for part in verdict.parts:
