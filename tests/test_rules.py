@@ -1,8 +1,8 @@
 """The rules of the claims, applied to the numbers that the papers print.
 
-`tests/rules/PAPER.py` has for each claim one of three entries: RULES (a function from the published tables to the
-parts of the rule, with the printed numbers as intervals without width), CONTRADICTIONS (why the paper's own numbers do
-not pass) or NO_NUMBERS (why nothing can be replayed)."""
+`tests/rules/PAPER.py` has for each claim one of three entries: RULES (a function from the published tables to
+the parts of the rule, with the printed numbers as intervals without width), CONTRADICTIONS (why the paper's own
+numbers do not pass) or NO_NUMBERS (why nothing can be replayed)."""
 import importlib.util
 import re
 from pathlib import Path
@@ -45,7 +45,8 @@ def test_every_claim_has_one_entry(paper):
     module, claims = PAPERS[paper], {claim.id for claim in results.claims(paper)}
     entries = [*module.RULES, *module.CONTRADICTIONS, *module.NO_NUMBERS]
     assert sorted(entries) == sorted(claims)
-    for reason in (*module.CONTRADICTIONS.values(), *module.NO_NUMBERS.values()): assert len(reason.split()) >= 4
+    reasons = [*module.CONTRADICTIONS.values(), *module.NO_NUMBERS.values()]
+    assert all(len(reason.split()) >= 4 for reason in reasons)
 
 
 def test_changed_rules_are_documented():

@@ -325,7 +325,7 @@ class Verdict:
     comment : str, default ""
         one sentence for the reader
     premise : str, default ""
-        what the base, the data or the length lacks, so that the claim cannot be tested; "": nothing
+        what base, data or length lack, so that the claim cannot be tested; "": nothing
     decided_by_first : bool, default False
         the first part alone decides, the others are shown
     """
@@ -335,7 +335,7 @@ class Verdict:
     single: bool=False # one part that stands for itself
     base: str="" # the model on which the claim was settled
     comment: str="" # one sentence for the reader
-    premise: str="" # what the base, the data or the length lacks, so that the claim cannot be tested; "": nothing
+    premise: str="" # what base, data or length lack, so that the claim cannot be tested; "": nothing
     decided_by_first: bool=False # the first part alone decides, the others are shown
 
     def __post_init__(self):
@@ -454,8 +454,7 @@ def settle_by(
 def holm_correct(
     parts: Iterable[Part], # of `settle_p_value`, with one level
 ) -> list[Part]:
-    """Holm's correction of a family of tests: the parts with adjusted p values and verdicts, in the same
-    order.
+    """Holm's correction of a family of tests: the parts with adjusted p values and verdicts.
 
     >>> settle_all(holm_correct([settle_p_value(p, name) for name, p in tests.items()]))
 
