@@ -1,8 +1,8 @@
 """The rules of the claims, applied to the numbers that the papers print.
 
-`tests/rules/PAPER.py` has for each claim one of three entries: RULES (a function from the published tables to
-the parts of the rule, with the printed numbers as intervals without width), CONTRADICTIONS (why the paper's own
-numbers do not pass) or NO_NUMBERS (why nothing can be replayed)."""
+`tests/rules/PAPER.py` has for each claim one of three entries: RULES (a function from the published tables
+to the parts of the rule, with the printed numbers as intervals without width), CONTRADICTIONS (why the
+paper's own numbers do not pass) or NO_NUMBERS (why nothing can be replayed)."""
 import importlib.util
 import re
 from pathlib import Path
