@@ -92,13 +92,11 @@ class Reference:
 
     def losses(self, first, second, labels): # one for each masked token
         spaces, tokens = self.projections(first), self.tokens(second)
-        if self.variant == "skip":
-            states = self.states(tokens, range(len(second)))
-            beside = spaces.flatten().expand(len(second), -1)
-            states = self.linear(torch.cat([states, beside], 1), "projections.joint")
-        else:
-            places = [0]*self.count + [*range(len(second))]
-            states = self.states(torch.cat([spaces, tokens]), places)[self.count:]
+        positions = [0]*self.count + [*range(len(second))]
+        states = self.states(torch.cat([spaces, tokens]), positions)[self.count:]
+        if self.variant == "skip":   # "also concatenated with the sequence outputs" (section 5.1)
+            repeated = spaces.flatten().expand(len(second), -1)
+            states = self.linear(torch.cat([states, repeated], 1), "projections.joint")
         dense, norm, bias = self.head
         states = self.norm(self.gelu(self.linear(states, dense)), norm)
         scores = states @ self.tokens(torch.arange(self.config.vocab_size)).T + self.weights[bias]
@@ -344,7 +342,7 @@ def test_the_folder_itself_is_one_to_sentence_transformers(tmp_path):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_reaches_what(variant):
-    "Of s1 the second sentence sees the projections, or they go around it."
+    "The second sentence attends to the projections alone; `skip` also appends them to masked states."
     first, second = LINES[1], f"{LINES[2]} {TOKENIZER.mask_token}"
     model = conditional(variant)
     labels, rows, table = model.attention_table(first, second)
@@ -353,11 +351,11 @@ def test_what_reaches_what(variant):
     assert table.shape == (len(rows), len(labels)) and not table[:, len(rows):].any(), "nobody sees padding"
     assert (table[:m, :m] == ATTENTION).all() and not table[:m, m:].any() and not table[m + 3:, :m].any()
     assert (table[m:m + 3, :m] == POOLED).all() and (table[m + 3:, m + 3:len(rows)] == ATTENTION).all()
-    around = table[m + 3:, m:m + 3]
-    if variant != "skip": assert (around == ATTENTION).all()
-    else:
-        masks = [label == TOKENIZER.mask_token for label in labels[m + 3:len(rows)]]
-        assert sum(masks) == 1 and around.any(1).tolist() == masks and around.max() == CONCATENATED
+    masks = np.array([label == TOKENIZER.mask_token for label in labels[m + 3:len(rows)]])
+    assert masks.sum() == 1
+    projections = table[m + 3:, m:m + 3]
+    assert (projections[~masks] == ATTENTION).all()
+    assert (projections[masks] == (CONCATENATED if variant == "skip" else ATTENTION)).all()
 
 
 def narrow(): # its tokens have fewer dimensions than its states

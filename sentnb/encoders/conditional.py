@@ -224,16 +224,18 @@ def masked_states(self: ConditionalMaskedLanguageModel,
         [m, d], rows in the order of input_ids[chosen]
     """
     model = self.encoder.model
+    count = self.projections.count
     with attention_backend(input_ids.device):
-        if self.variant != "skip":
-            states = model(**self.sequence(vectors, input_ids, attention_mask)).last_hidden_state
-            return states[:, self.projections.count:][chosen]
-        states = model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state[chosen]
-    projected = self.projections(vectors).flatten(1)[chosen.nonzero()[:, 0]]
+        output = model(**self.sequence(vectors, input_ids, attention_mask))
+    states = output.last_hidden_state[:, count:][chosen]
+    if self.variant != "skip": return states
+    rows, _ = chosen.nonzero(as_tuple=True)
+    projected = self.projections(vectors).flatten(1)[rows]
     return self.projections.joint(torch.cat([states, projected.to(states.dtype)], 1))
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #26a4866b
-NOTHING, ATTENTION, POOLED, CONCATENATED = range(4) # values of the attention table
+# values of the attention table; the last: attended to, and concatenated with the last state
+NOTHING, ATTENTION, POOLED, CONCATENATED = range(4)
 
 @patch
 def attention_table(self: ConditionalMaskedLanguageModel,
@@ -261,8 +263,7 @@ def attention_table(self: ConditionalMaskedLanguageModel,
     first_maps, maps = {0: None}, {0: None}
     with evaluating(self):
         forward_with_maps(self.encoder.model, first_maps, input_ids=first_ids, attention_mask=first_mask)
-        inputs = dict(input_ids=ids, attention_mask=mask)
-        if self.variant != "skip": inputs = self.sequence(self.encoder(first_ids, first_mask), ids, mask)
+        inputs = self.sequence(self.encoder(first_ids, first_mask), ids, mask)
         forward_with_maps(self.encoder.model, maps, **inputs)
     count, m = self.projections.count, first_ids.shape[1]
     first_tokens, tokens = (self.encoder.tokenizer.convert_ids_to_tokens(row[0].tolist())
@@ -271,10 +272,10 @@ def attention_table(self: ConditionalMaskedLanguageModel,
     table = np.zeros((len(labels), len(labels)), int)
     table[:m, :m] = (first_maps[0][0].sum(0) > 0).cpu()*ATTENTION
     table[m:m + count, :m] = POOLED
-    start = m + count if self.variant == "skip" else m
-    table[start:, start:] = (maps[0][0].sum(0) > 0).cpu()*ATTENTION
+    table[m:, m:] = (maps[0][0].sum(0) > 0).cpu()*ATTENTION
     if self.variant == "skip":
-        table[start:, m:start][[label == self.mask_token for label in labels[start:]]] = CONCATENATED
+        is_predicted = [label == self.mask_token for label in labels]
+        table[is_predicted, m:m + count] = CONCATENATED
     rows = [*range(m + count), *(m + count + np.flatnonzero(mask[0].cpu().numpy())).tolist()]
     return labels, rows, table[rows]
 
