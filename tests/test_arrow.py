@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from sentnb import corpora, recipes
+from sentnb.core.arrow import BLOCK
 from sentnb.corpora import provenance
 from sentnb.training import Rows
 
@@ -85,3 +86,15 @@ def test_what_reads_a_list_reads_rows():
     data = recipes.data.TrainingData(english=dict(nli=Rows(pairs[:2]), captions=pairs[2:]))
     assert isinstance(data.pairs, Rows) and data.pairs == pairs
     assert recipes.data.TrainingData(english=dict(nli=pairs)).pairs == pairs
+
+
+def test_rows_on_disk_are_those_in_memory(tmp_path):
+    "Two blocks, one row at a time; a task has the same fingerprint, and what breaks leaves no file."
+    rows = [(f"first {i}", f"second {i}") for i in range(BLOCK + 3)]
+    on_disk = Rows.stored(iter(rows), tmp_path/"pairs.arrow")
+    assert on_disk == rows and len(on_disk.parts) == 2 and on_disk.select_columns(1)[-1] == rows[-1][1]
+    assert Rows.mapped(tmp_path/"pairs.arrow") == Rows(rows)
+    with pytest.raises(ValueError, match="no rows to write"): Rows.stored([], tmp_path/"none.arrow")
+    with pytest.raises(ValueError, match="a tuple of 2"):
+        Rows.stored([*rows, ("one",)], tmp_path/"broken.arrow")
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.arrow"]

@@ -1,6 +1,7 @@
 """Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -519,3 +520,19 @@ def test_verses(hub):
     pairs = recipes.load_verses(["kab", "eus"], 10)
     assert len(pairs) == 10 == len(set(pairs)) and recipes.load_verses(["kab", "eus"], 10) == pairs
     with pytest.raises(ValueError, match="has no deu"): recipes.load_verses(["deu"], 10)
+
+
+def test_passages_fill_the_length():
+    "Each passage and the next sentence would not fit; nothing is lost, and order is kept."
+    rng = random.Random(0)
+    sentences = [f"w{i} " + " ".join(["a"]*rng.randrange(12)) + "." for i in range(200)]
+    sizes = [len(sentence.split()) for sentence in sentences]
+    passages = recipes.data.find_passages(sentences, sizes, 20)
+    members = [corpora.split_sentences(passage) for passage in passages]
+    assert sum(members, []) == sentences
+    totals = [sum(len(sentence.split()) for sentence in part) for part in members]
+    assert max(totals) <= 20
+    assert all(total + len(part[0].split()) > 20 for total, part in zip(totals, members[1:]))
+    pairs = recipes.find_neighbouring_passages(["\n".join(sentences)], lambda texts: sizes, 20)
+    assert list(pairs) == list(zip(passages, passages[1:]))
+    assert recipes.data.find_passages(["a b c d", "e"], [4, 1], 3) == ["a b c d", "e"], "longer than the limit"

@@ -8,9 +8,12 @@ __all__ = ['ARROW_TYPES', 'BLOCK', 'Rows', 'select', 'distinct', 'concatenate']
 # %% ../../nbs/api/0_core/08_arrow.ipynb #2f93f767
 import bisect, hashlib, itertools, operator
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from fastcore.basics import patch
+
+from .files import atomic_path
 
 # %% ../../nbs/api/0_core/08_arrow.ipynb #5ab054d8
 ARROW_TYPES = {str: "large_string", int: "int64", float: "double"}
@@ -46,6 +49,15 @@ def _with_all_rows(batches: list) -> list[tuple]: # batches with the indices of 
 # %% ../../nbs/api/0_core/08_arrow.ipynb #a7f65b6a
 BLOCK = 20_000 # rows held as Python objects while reading
 
+def _read_batches(rows: Iterable) -> Iterator[tuple[Any, bool]]: # record batches; whether a row is one value
+    start, stream = 0, iter(rows)
+    while block := list(itertools.islice(stream, BLOCK)):
+        if not start:
+            types = _column_types(block[0])
+            single = not isinstance(block[0], (tuple, list))
+        yield _record_batch(block, types, single, start), single
+        start += len(block)
+
 class Rows(Sequence):
     """An immutable sequence of texts, or of tuples of texts and numbers, all of the same types.
 
@@ -61,14 +73,7 @@ class Rows(Sequence):
         rows: Iterable[str|tuple], # read once, in blocks
     ):
         batches, single = [], False
-        start = 0
-        stream = iter(rows)
-        while block := list(itertools.islice(stream, BLOCK)):
-            if not start:
-                types = _column_types(block[0])
-                single = not isinstance(block[0], (tuple, list))
-            batches.append(_record_batch(block, types, single, start))
-            start += len(block)
+        for batch, single in _read_batches(rows): batches.append(batch)
         self._set_parts(_with_all_rows(batches), single)
 
     def _set_parts(self, parts: list[tuple], single: bool) -> None: # batches, and the selected rows of each
@@ -149,6 +154,61 @@ def select_columns(self: Rows,
     parts = [(batch.select(list(columns)), indices) for batch, indices in self.parts]
     rows._set_parts(parts, len(columns) == 1)
     return rows
+
+# %% ../../nbs/api/0_core/08_arrow.ipynb #5d1f03a3
+@patch(cls_method=True)
+def stored(cls: Rows,
+    rows: Iterable[str|tuple], # read once, in blocks
+    file: str|Path, # written completely or not at all; an existing file is replaced
+) -> Rows: # of the mapped file
+    """Write rows to an Arrow file, one block at a time, and map it.
+
+    Parameters
+    ----------
+    rows : Iterable[str|tuple]
+        read once, in blocks
+    file : str|Path
+        written completely or not at all; an existing file is replaced
+
+    Returns
+    -------
+    Rows
+        of the mapped file
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    """
+    import pyarrow
+    single = None
+    with atomic_path(Path(file)) as temporary, pyarrow.OSFile(str(temporary), "wb") as sink:
+        writer = None
+        for batch, single in _read_batches(rows):
+            writer = writer or pyarrow.ipc.new_file(sink, batch.schema)
+            writer.write_batch(batch)
+        if writer is None: raise ValueError(f"no rows to write to {file}: expected at least one")
+        writer.close()
+    return cls.mapped(file)
+
+@patch(cls_method=True)
+def mapped(cls: Rows,
+    file: str|Path, # written by `stored`
+) -> Rows:
+    """The rows of an Arrow file, which is mapped and not read into memory.
+
+    Parameters
+    ----------
+    file : str|Path
+        written by `stored`
+
+    Returns
+    -------
+    Rows
+    """
+    import pyarrow
+    table = pyarrow.ipc.open_file(pyarrow.memory_map(str(file))).read_all()
+    return cls.from_table(table, table.column_names)
 
 # %% ../../nbs/api/0_core/08_arrow.ipynb #8c1f5882
 def select(
