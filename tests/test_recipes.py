@@ -535,4 +535,4 @@ def test_passages_fill_the_length():
     assert all(total + len(part[0].split()) > 20 for total, part in zip(totals, members[1:]))
     pairs = recipes.find_neighbouring_passages(["\n".join(sentences)], lambda texts: sizes, 20)
     assert list(pairs) == list(zip(passages, passages[1:]))
-    assert recipes.data.find_passages(["a b c d", "e"], [4, 1], 3) == ["a b c d", "e"], "longer than the limit"
+    assert recipes.data.find_passages(["a b c d", "e"], [4, 1], 3) == ["a b c d", "e"], "one too long"
