@@ -536,3 +536,9 @@ def test_passages_fill_the_length():
     pairs = recipes.find_neighbouring_passages(["\n".join(sentences)], lambda texts: sizes, 20)
     assert list(pairs) == list(zip(passages, passages[1:]))
     assert recipes.data.find_passages(["a b c d", "e"], [4, 1], 3) == ["a b c d", "e"], "one too long"
+
+def test_every_base_declares_what_it_has_seen():
+    from sentnb.core import data_dir
+    from sentnb.recipes.external_models import EXTERNAL_MODELS, LOWER
+    shipped = {folder.name for folder in data_dir("checkpoints").iterdir() if folder.is_dir()}
+    assert not {*shipped, *EXTERNAL_MODELS, *LOWER} - set(recipes.HISTORIES), "declare it in recipes.premises"
