@@ -537,6 +537,7 @@ def test_passages_fill_the_length():
     assert list(pairs) == list(zip(passages, passages[1:]))
     assert recipes.data.find_passages(["a b c d", "e"], [4, 1], 3) == ["a b c d", "e"], "one too long"
 
+
 def test_every_base_declares_what_it_has_seen():
     from sentnb.core import data_dir
     from sentnb.recipes.external_models import EXTERNAL_MODELS, LOWER

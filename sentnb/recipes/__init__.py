@@ -14,7 +14,7 @@ __all__ = ['KINDS', 'RECIPE_KINDS', 'PERTURBATIONS', 'TestFilter', 'TrainingData
            'BEFORE_TRAINING', 'ConditionGrid', 'add_published_rows', 'add_scores', 'draw_gains', 'estimate_lead',
            'load_backbone', 'name_backbones', 'paired_p_value', 'scores_by_seed', 'settle_significance',
            'load_inference_triples', 'load_translated_sentences', 'load_similarity_tests', 'load_sentences',
-           'load_language_tests', 'load_transfer_tasks']
+           'load_language_tests', 'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise', 'get_history']
 
 # %% ../../nbs/api/4_recipes/00_recipes.ipynb #821687e4
 from .data import (
@@ -40,6 +40,7 @@ from .similarity import (
 from .two_task import (
     BEFORE_TRAINING, ConditionGrid, add_published_rows, add_scores, draw_gains, estimate_lead, load_backbone,
     name_backbones, paired_p_value, scores_by_seed, settle_significance)
+from .premises import HISTORIES, History, find_unmet_premise, get_history
 
 _all_ = [
     "KINDS", "RECIPE_KINDS", "PERTURBATIONS", "TestFilter", "TrainingData", "find_neighbouring_sentences",
@@ -59,4 +60,5 @@ _all_ = [
     "add_scores", "draw_gains", "estimate_lead", "load_backbone", "name_backbones", "paired_p_value",
     "scores_by_seed", "settle_significance", "load_inference_triples",
     "load_translated_sentences",
-    "load_similarity_tests", "load_sentences", "load_language_tests", "load_transfer_tasks"]
+    "load_similarity_tests", "load_sentences", "load_language_tests", "load_transfer_tasks", "HISTORIES",
+    "History", "find_unmet_premise", "get_history"]
