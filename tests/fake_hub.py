@@ -349,7 +349,17 @@ def sentence_transformer(folder, name):
     for file, content in contents.items(): (folder/file).write_text(json.dumps(content), encoding="utf-8")
 
 
-@holds("FacebookAI/roberta-base", kind="models")
+@holds("FacebookAI/xlm-roberta-base", kind="models")
+def multilingual_roberta(folder, name):
+    "Positions from 2 on, as RoBERTa has them, and one fast tokeniser."
+    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
+    tokenizer = _tokenizer(folder)
+    config = XLMRobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=514, type_vocab_size=1,
+                              pad_token_id=tokenizer.pad_token_id, **TEXT)
+    XLMRobertaForMaskedLM(config).save_pretrained(folder)
+
+
+@holds("FacebookAI/roberta-base", "FacebookAI/roberta-large", kind="models")
 def roberta(folder, name):
     "Byte-level subwords, positions from 2 on, one kind of segment."
     from tokenizers import ByteLevelBPETokenizer

@@ -433,3 +433,14 @@ def test_published_layouts_train_and_are_saved(kind, tmp_path):
         MaskedLanguageModel(encoder)
     for pooling in POOLINGS:
         assert np.isfinite(TextEncoder(encoder.model, encoder.tokenizer, pooling).encode(TEXTS[:3])).all()
+
+
+def test_xlnet_reads_texts_of_any_length():
+    "It has relative positions: no limit, and padding changes nothing."
+    from transformers import XLNetConfig, XLNetModel
+    tokenizer = train_wordpiece(["a small red cat", "two dogs run"], 60)
+    model = XLNetModel(XLNetConfig(vocab_size=len(tokenizer), d_model=16, n_layer=2, n_head=2, d_inner=32))
+    encoder = TextEncoder(model, tokenizer)
+    alone = encoder.encode(["two dogs"])
+    beside = encoder.encode(["two dogs", "a small red cat"*200])[:1]
+    np.testing.assert_allclose(alone, beside, atol=1e-5)

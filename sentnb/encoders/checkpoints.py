@@ -122,6 +122,10 @@ MODELS: dict[str, Published] = {
         "3f076fdb1ab68d5b2880cb87a0886f315b8146f8", "Apache-2.0", 714_000_000, shape=(12, 768, 178)),
     "FacebookAI/roberta-base": Published(
         "e2da8e2f811d1448a5b465c236feacd80ffbac7b", "MIT", 499_000_000, shape=(12, 768, 125)),
+    "FacebookAI/roberta-large": Published(
+        "722cf37b1afa9454edce342e7895e588b6ff1d59", "MIT", 1_420_000_000, shape=(24, 1024, 355)),
+    "FacebookAI/xlm-roberta-base": Published(
+        "e73636d4f797dec63c3081bb6ed5c7b0bb3f2089", "MIT", 1_120_000_000, shape=(12, 768, 278)),
     "google/canine-s": Published(
         "75d6d0b3f4d0bffed0ca7ddd0b73949977d4ca02", "Apache-2.0", 528_000_000, shape=(12, 768, 132)),
     "google/byt5-base": Published(

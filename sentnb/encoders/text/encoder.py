@@ -44,7 +44,8 @@ def max_positions(model: nn.Module) -> int|None:
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     if hasattr(config, "relative_attention_num_buckets"): return None # T5 has relative positions only
-    return getattr(config, "max_position_embeddings", None)
+    limit = getattr(config, "max_position_embeddings", None)
+    return None if limit == -1 else limit # XLNet has relative positions only
 
 def _check_model(model: nn.Module, tokenizer) -> None:
     "ValueError if model and tokeniser cannot be used together."
