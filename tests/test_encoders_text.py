@@ -106,6 +106,21 @@ def test_long_texts_are_cut_before_the_last_special_token_or_refused(tokenizer):
         with pytest.raises(ValueError, match="max_length"): encoder.collate(["a"], max_length=wrong)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bytes", "byt5", "canine"])
+def test_rows_are_truncated_as_by_the_tokeniser_which_keeps_its_state(tokenizer, kind, side):
+    tokenizer = dict(wordpiece=copy.deepcopy(tokenizer), bytes=tokens.byte_tokenizer(),
+                     byt5=ByT5Tokenizer(), canine=CanineTokenizer())[kind]
+    tokenizer.truncation_side = side
+    texts = [*TEXTS[:20], "", "[SEP]", "a [SEP] [CLS]", "[CLS] cat "*9, "cat "*99]
+    rows = tokenizer(texts)["input_ids"]
+    truncated = {limit: tokens.truncate_rows(tokenizer, rows, limit) for limit in (3, 4, 9, 24, 999)}
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    assert backend is None or backend.truncation is None
+    for limit, short in truncated.items():
+        assert short == tokenizer(texts, truncation=True, max_length=limit)["input_ids"]
+
+
 def test_what_is_cut_is_said_once_a_call(tokenizer, recwarn):
     warnings.simplefilter("always")
     encoder = tiny(tokenizer)

@@ -194,7 +194,7 @@ def report_truncation(
 @contextlib.contextmanager
 def collect_truncations(
     counts: Counter, # {limit in words: number of texts}, updated in place
-) -> Iterator[None]:
+) -> Iterator[Counter]: # `counts`
     """Collect the counts of `report_truncation` instead of warning.
 
     Parameters
@@ -204,10 +204,11 @@ def collect_truncations(
 
     Yields
     ------
-    Iterator[None]
+    Iterator[Counter]
+        `counts`
     """
     token = _truncations.set(counts)
-    try: yield
+    try: yield counts
     finally: _truncations.reset(token)
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #19419b45

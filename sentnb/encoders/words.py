@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core import fingerprint
 from .base import evaluating
 from .features import base_fingerprint
-from .text.tokens import replace_surrogates
+from .text.tokens import replace_surrogates, truncate_rows
 from ..renderer.config import clean, split_words
 
 # %% ../../nbs/api/2_encoders/12_words.ipynb #2261e460
@@ -114,10 +114,11 @@ def piece_shares(
         raise TypeError(f"{type(encoder.tokenizer).__name__} does not return character offsets: expected a "
                         "tokeniser of the tokenizers library")
     limit = encoder.max_length if max_length is None else max_length
-    encoding = encoder.tokenizer([replace_surrogates(text) for text in texts], truncation=True,
-                                 max_length=limit, return_offsets_mapping=True, verbose=False)
+    encoding = encoder.tokenizer([replace_surrogates(text) for text in texts], verbose=False,
+                                 return_offsets_mapping=True)
+    offset_rows = truncate_rows(encoder.tokenizer, encoding["offset_mapping"], limit)
     rows = []
-    for text, offsets in zip(texts, encoding["offset_mapping"]):
+    for text, offsets in zip(texts, offset_rows):
         pieces = [(i, start, end) for i, (start, end) in enumerate(offsets) if start < end]
         words = []
         for start, end in word_spans(text, punctuation):
@@ -125,7 +126,7 @@ def piece_shares(
             is_complete = overlapping and overlapping[-1][2] >= end
             words.append([i for i, *_ in overlapping] if is_complete else [])
         rows.append(words)
-    return _shares(rows, max(map(len, encoding["offset_mapping"]), default=0))
+    return _shares(rows, max(map(len, offset_rows), default=0))
 
 # %% ../../nbs/api/2_encoders/12_words.ipynb #db5bedca
 def word_states(

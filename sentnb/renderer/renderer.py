@@ -6,7 +6,7 @@
 __all__ = ['TextRenderer']
 
 # %% ../../nbs/api/1_renderer/05_renderer.ipynb #5728d49e
-import functools, math, os, string, threading, unicodedata, warnings
+import functools, math, os, string, threading, unicodedata, warnings, weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +40,34 @@ def _add_given_font(config: RenderConfig, path: Path, files: list) -> list: # (p
             f"{request}; to draw in it: TextRenderer(RenderConfig(family={family!r}), fonts=[{str(path)!r}])")
     return [(path, file_sha256(path)), *files]
 
+# %% ../../nbs/api/1_renderer/05_renderer.ipynb #d5a1c001
+_creating = threading.RLock() # held while a pen is created
+_renderers = weakref.WeakSet() # all live renderers
+_held = [] # locks that are held during a fork
+
+def _hold_locks() -> None:
+    "Before a fork: wait until no other thread draws, and let none begin."
+    _creating.acquire()
+    for renderer in list(_renderers):
+        renderer._lock.acquire()
+        _held.append(renderer._lock)
+
+def _release_locks() -> None:
+    while _held:
+        _held.pop().release()
+    _creating.release()
+
+if hasattr(os, "register_at_fork"): # not on Windows, which does not fork
+    os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)
+
 # %% ../../nbs/api/1_renderer/05_renderer.ipynb #54f2d640
 class TextRenderer:
     """Renders batches of texts as strips.
 
     The images of words and of bigrams are cached. Threads may share a renderer, because a lock guards the
-    pen; for speed, use one renderer for each thread. A forked process creates its own pen. Pickle stores
-    the config and the font paths.
+    pen; for speed, use one renderer for each thread. A fork waits until no renderer is drawing, because a
+    lock of Pango that another thread held would stay locked in the child, which creates its own pen.
+    Pickle stores the config and the font paths.
 
     To draw in another font, use `RenderConfig(family="Noto Serif")`.
 
@@ -77,14 +98,16 @@ class TextRenderer:
         config = config or RenderConfig()
         font_paths = tuple(map(Path, [fonts] if isinstance(fonts, (str, Path)) else fonts))
         files = find_fonts(config.fonts, font_paths, config.family)
-        for path in font_paths:
-            files = _add_given_font(config, path, files)
+        with _creating:
+            for path in font_paths:
+                files = _add_given_font(config, path, files)
         self.files = [path for path, _ in files]
         self.cache_size = cache_size
         self.config = replace(config, fonts=tuple((path.name, sha256) for path, sha256 in files))
         self._checked: set[str] = set() # characters looked up in the fonts
-        self._start()
-        self._check_size()
+        with _creating:
+            self._start()
+            self._check_size()
 
     def __reduce__(self): return type(self), (self.config, self.files, self.cache_size)
 
@@ -103,11 +126,12 @@ class TextRenderer:
 # %% ../../nbs/api/1_renderer/05_renderer.ipynb #57f80e12
 @patch
 def _start(self: TextRenderer) -> None:
-    "Create pen, lock and caches; repeated in a forked process, where another thread may have held the lock."
+    "Create pen, lock and caches; repeated in a forked process, since pens are not shared."
     c = self.config
     em = c.font_size*c.dpi/72
     self._pen = Pen(self.files, c.family, em, c.patch_size, c.max_patches*c.patch_size, c.rgb)
-    self._lock, self._pid = threading.Lock(), os.getpid()
+    self._lock, self._pid = threading.RLock(), os.getpid()
+    _renderers.add(self)
     self._unit = functools.lru_cache(self.cache_size)(self._draw_unit)
     self._pair = functools.lru_cache(self.cache_size)(self._draw_pair)
     self._black = np.zeros((c.patch_size, c.patch_size) + ((3,) if c.rgb else ()), np.uint8)
@@ -325,7 +349,8 @@ def __call__(self: TextRenderer,
     one_of(*LONG)("long", long)
     integer(2)("max_patches", max_patches)
     if self._pid != os.getpid():
-        self._start()
+        with _creating:
+            self._start()
     self._warn_of_missing(texts)
     pictures, text_index, truncated = [], [], []
     for i, text in enumerate(texts):

@@ -7,6 +7,7 @@ __all__ = ['SentenceModule', 'sentence_transformer']
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #bd95569e
 import dataclasses, importlib, json, os, tempfile, warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 from ...core import one_of, write_atomic
 from .extras import import_extra
 from .rendered_images import read_pictures
-from ..base import TextsTruncated, check_encoder
+from ..base import TextsTruncated, check_encoder, collect_truncations
 from ..checkpoints import read_json
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #e24ef7a3
@@ -166,10 +167,8 @@ def preprocess(self: SentenceModule,
         parts = dict(pixel_values=strips.pixels, num_patches=strips.num_patches, text_index=strips.text_index)
         return {name: torch.as_tensor(part) for name, part in parts.items()}
     if self._computes:
-        ids, mask = self.encoder.collate(inputs, limit)
-        if hasattr(self.encoder, "count_truncated"):
-            count = self.encoder.count_truncated(inputs, mask.sum(1).tolist(), limit)
-            self._warn_truncated(count, len(inputs), limit)
+        with collect_truncations(Counter()) as counts: ids, mask = self.encoder.collate(inputs, limit)
+        self._warn_truncated(counts.total(), len(inputs), limit)
         return dict(input_ids=ids, attention_mask=mask)
     vectors = self.encoder.encode(inputs, normalize=self.normalize, show_progress=False, head=self.head)
     return dict(sentence_embedding=torch.from_numpy(vectors))

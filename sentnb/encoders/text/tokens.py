@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPECIAL_TOKENS', 'replace_surrogates', 'train_wordpiece', 'train_characters', 'byte_tokenizer', 'pad_rows',
-           'split_by_length', 'count_longer', 'pool_states']
+           'split_by_length', 'truncate_rows', 'pool_states']
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #a3d7cd47
 import re, unicodedata
@@ -228,31 +228,33 @@ def split_by_length(
         yield rows, [tensor[rows.to(tensor.device), :width] for tensor in tensors]
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #5c1d7e0b
-def count_longer(
+def truncate_rows(
     tokenizer, # a tokeniser of transformers
-    texts: Sequence[str],
-    lengths: Sequence[int], # number of tokens of each text after truncation to `limit`
-    limit: int,
-) -> int:
-    """Count the texts with more than `limit` tokens.
+    rows: Sequence[list], # tokens of each text, with special ones; or an item for each token, such as offsets
+    limit: int, # maximum number of tokens, including special ones
+) -> list[list]: # rows of at most `limit` items
+    """Truncate rows of tokens as the tokeniser would, without changing its state, which threads share.
 
     Parameters
     ----------
     tokenizer
         a tokeniser of transformers
-    texts : Sequence[str]
-    lengths : Sequence[int]
-        number of tokens of each text after truncation to `limit`
+    rows : Sequence[list]
+        tokens of each text, with special ones; or an item for each token, such as offsets
     limit : int
+        maximum number of tokens, including special ones
 
     Returns
     -------
-    int
+    list[list]
+        rows of at most `limit` items
     """
-    full = [replace_surrogates(text) for text, length in zip(texts, lengths) if length == limit]
-    if not full: return 0
-    options = dict(return_attention_mask=False, return_token_type_ids=False, verbose=False)
-    return sum(len(row) > limit for row in tokenizer(full, **options)["input_ids"])
+    if all(len(row) <= limit for row in rows): return list(rows)
+    mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+    first, after = mask.index(0), mask[::-1].index(0) # number of special tokens on each side
+    if tokenizer.truncation_side == "left":
+        return [row if len(row) <= limit else [*row[:first], *row[len(row) - limit + first:]] for row in rows]
+    return [row if len(row) <= limit else [*row[:limit - after], *row[len(row) - after:]] for row in rows]
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #c2b7e811
 def pool_states(

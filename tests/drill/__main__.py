@@ -1,0 +1,3 @@
+from . import runner
+
+runner.main()
