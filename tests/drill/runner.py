@@ -51,7 +51,8 @@ def table(counts: dict[str, tuple[int, int, float]]) -> str:
     "Markdown."
     lines = ["| what | tries | failures | seconds |", "|---|---|---|---|"]
     for row, (tries, failures, seconds) in counts.items():
-        lines.append(f"| {load(row).__doc__.splitlines()[0].rstrip('.')} | {tries} | {failures} | {seconds:.0f} |")
+        title = load(row).__doc__.splitlines()[0].rstrip(".")
+        lines.append(f"| {title} | {tries} | {failures} | {seconds:.0f} |")
     return "\n".join(lines)
 
 
