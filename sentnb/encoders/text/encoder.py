@@ -29,7 +29,7 @@ from sentnb.encoders.base import (
 from ..checkpoints import Pushable
 from .self_attention import attention_backend, forward_with_maps
 from .tokens import (
-    count_longer, pad_rows, pool_states, replace_surrogates, split_by_length)
+    pad_rows, pool_states, replace_surrogates, split_by_length, truncate_rows)
 from .weights import load_checkpoint, save_checkpoint
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #87ee9ccf
@@ -174,28 +174,6 @@ def small_text_encoder(
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #5c1d7e06
 @patch
-def count_truncated(self: TextEncoder,
-    texts: Sequence[str],
-    lengths: Sequence[int], # number of tokens of each text, from `token_ids`
-    max_length: int, # as passed to `token_ids`
-) -> int:
-    """Count the texts that `token_ids` has truncated.
-
-    Parameters
-    ----------
-    texts : Sequence[str]
-    lengths : Sequence[int]
-        number of tokens of each text, from `token_ids`
-    max_length : int
-        as passed to `token_ids`
-
-    Returns
-    -------
-    int
-    """
-    return count_longer(self.tokenizer, texts, lengths, max_length) if self.long == "truncate" else 0
-
-@patch
 def describe_limit(self: TextEncoder,
     tokens: int, # including special ones
 ) -> str:
@@ -244,17 +222,16 @@ def token_ids(self: TextEncoder,
     texts = list(iterate_texts(texts))
     if not texts: return []
     options = dict(return_attention_mask=False, return_token_type_ids=False, verbose=False)
-    if self.long == "truncate": options |= dict(truncation=True, max_length=limit)
     rows = self.tokenizer([replace_surrogates(text) for text in texts], **options)["input_ids"]
     for i, row in enumerate(rows):
         name = f"texts[{i}] = {texts[i]!r:.80}"
         if not row: raise ValueError(f"{name} has no tokens, and the tokeniser adds no special ones")
-        if len(row) > limit:
+        if len(row) > limit and self.long == "error":
             raise ValueError(f"{name} has {len(row)} tokens, more than max_length={limit}; "
                              "increase max_length, shorten the text, or use long='truncate'")
-    truncated = self.count_truncated(texts, [*map(len, rows)], limit)
+    truncated = sum(len(row) > limit for row in rows)
     report_truncation(truncated, len(texts), self.describe_limit(limit), silent=True)
-    return rows
+    return truncate_rows(self.tokenizer, rows, limit)
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #22c3b81a
 @patch
