@@ -20,8 +20,9 @@ from .folder import (
     is_code_changed, notebook_path, peak_memory, replaces_runs, run_folder, unlock, versions)
 from .intervals import interval
 from .papers import Claim, claim, published_value
-from .verdicts import (
-    DEMONSTRATION, NOT_RUN, Estimate, Part, Verdict, as_verdict, verdict_from_json, verdict_to_json)
+from sentnb.results.verdicts import (
+    DEMONSTRATION, NOT_RUN, Estimate, Part, Verdict, as_verdict, single_parts, verdict_from_json,
+    verdict_to_json)
 
 # %% ../../nbs/api/1_results/07_run.ipynb #7db0d3b8
 NUMBERS = ("table", "row", "column", "value", "low", "high", "n_seeds")
@@ -533,8 +534,8 @@ def claim(self: Run,
     if premise: verdict = replace(verdict, premise=premise)
     if base is None: base = ", ".join(dict.fromkeys(self.substitutes_for.values()))
     self._claims[name] = replace(verdict, base=base, comment=comment)
-    for part in verdict.parts:
-        if table is None or not isinstance(part, Part) or part.estimate is None: continue
+    for part in single_parts(verdict):
+        if table is None or part.estimate is None: continue
         words = {key: getattr(part.estimate, key) for key in ("quantity", "row", "over", "name")}
         words["claim"] = name
         part.estimate.write(self, table, row.format(**words), column.format(**words))

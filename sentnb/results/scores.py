@@ -7,11 +7,12 @@ __all__ = ['Scores']
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #f4a06ea3
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 import numpy as np
 from fastcore.basics import patch
 from .intervals import bootstrap, interval
-from .verdicts import Estimate, over_seeds
+from .verdicts import Estimate, Part, Verdict, over_seeds, settle_by
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #b6daf312
 class Scores:
@@ -209,6 +210,45 @@ def lead(self: Scores,
     words = dict(row=label, over=over, name=self.name)
     words |= dict(quantity=self.wording.format(**words), by_seed=tuple(differences))
     return Estimate(float(np.mean(differences)), *bounds, n_seeds=len(seeds) if has_seeds else 1, **words)
+
+# %% ../../nbs/api/1_results/04_scores.ipynb #5c0fa002
+@patch
+def settle_family(self: Scores,
+    rows: list, # the rows on the claimed side
+    baselines: list, # what each of them is compared with
+    direction: str=">", # ">": the claim says that rows are above baselines; "<": below
+    margin: float=0.,
+    rows_name: str|None=None, # what the rows are called together; None: their labels, with "and" between them
+    baselines_name: str|None=None, # and the baselines
+) -> Part|Verdict: # of a single pair its part
+    """The mean of the rows less the mean of the baselines decides; each row less each baseline is shown.
+
+    Parameters
+    ----------
+    rows : list
+        the rows on the claimed side
+    baselines : list
+        what each of them is compared with
+    direction : str, default ">"
+        ">": the claim says that rows are above baselines; "<": below
+    margin : float, default 0.
+    rows_name : str|None, default None
+        what the rows are called together; None: their labels, with "and" between them
+    baselines_name : str|None, default None
+        and the baselines
+
+    Returns
+    -------
+    Part|Verdict
+        of a single pair its part
+    """
+    def settled(lead): return lead > margin if direction == ">" else lead < margin
+    pairs = [self.lead(row, baseline) for row in rows for baseline in baselines if row != baseline]
+    if len(pairs) == 1: return settled(pairs[0])
+    pooled = self.lead(rows, baselines, baselines_name)
+    words = dict(row=rows_name or pooled.row, over=pooled.over, name=pooled.name)
+    pooled = replace(pooled, **words, quantity=self.wording.format(**words))
+    return settle_by(settled(pooled), list(map(settled, pairs)))
 
 # %% ../../nbs/api/1_results/04_scores.ipynb #d91f8254
 @patch

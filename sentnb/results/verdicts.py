@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['VERDICTS', 'HOLDS', 'FAILS', 'INCONCLUSIVE', 'CANNOT_TEST', 'NOT_RUN', 'DEMONSTRATION', 'Estimate', 'over_seeds',
            'Part', 'settle', 'settle_p_value', 'not_run', 'cannot_be_tested', 'Verdict', 'settle_all', 'settle_most',
-           'settle_by', 'holm_correct', 'as_verdict', 'verdict_to_json', 'verdict_from_json', 'measured_parts',
-           'support', 'deciding_part', 'verdicts_on_other_base']
+           'settle_by', 'holm_correct', 'as_verdict', 'verdict_to_json', 'verdict_from_json', 'single_parts',
+           'measured_parts', 'support', 'deciding_part', 'verdicts_on_other_base']
 
 # %% ../../nbs/api/1_results/03_verdicts.ipynb #40bc4450
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -561,6 +561,23 @@ def verdict_from_json(
     return Verdict(tuple(map(verdict_from_json, entry["parts"])), **options)
 
 # %% ../../nbs/api/1_results/03_verdicts.ipynb #f0a1e008
+def single_parts(
+    part: Part|Verdict,
+) -> list[Part]: # those of its members, and of theirs
+    """The single parts of which a part consists.
+
+    Parameters
+    ----------
+    part : Part|Verdict
+
+    Returns
+    -------
+    list[Part]
+        those of its members, and of theirs
+    """
+    if isinstance(part, Part): return [part]
+    return [single for member in part.parts for single in single_parts(member)]
+
 def measured_parts(
     part: Part|Verdict,
 ) -> list[Part]: # those with an interval or a p value
@@ -575,9 +592,7 @@ def measured_parts(
     list[Part]
         those with an interval or a p value
     """
-    if isinstance(part, Verdict):
-        return [leaf for member in part.parts for leaf in measured_parts(member)]
-    return [part] if part.low is not None and part.direction else []
+    return [single for single in single_parts(part) if single.low is not None and single.direction]
 
 def support(
     part: Part|Verdict,
@@ -624,6 +639,7 @@ def verdicts_on_other_base(
     base: str, # the other base
     by_claim: Mapping[str, Part|Verdict|Iterable[Part|Verdict]], # parts, as for `Run.claim`
     table: str, # where the intervals are written, in rows "base: claim"
+    premises: Mapping[str, str]|None=None, # claim -> what of its premise the other base does not meet
 ) -> dict[str, str]: # the verdict on each claim; at demo that it is a demonstration
     """Settle claims on another base: intervals go into the numbers, verdicts into claims.json.
 
@@ -637,6 +653,8 @@ def verdicts_on_other_base(
         parts, as for `Run.claim`
     table : str
         where the intervals are written, in rows "base: claim"
+    premises : Mapping[str, str]|None, default None
+        claim -> what of its premise the other base does not meet
 
     Returns
     -------
@@ -646,8 +664,8 @@ def verdicts_on_other_base(
     recorded = {}
     for name, parts in by_claim.items():
         verdict = as_verdict(parts)
-        for part in verdict.parts:
-            if isinstance(part, Part) and part.estimate:
-                part.estimate.write(run, table, f"{base}: {name}", part.quantity)
+        if premise := (premises or {}).get(name): verdict = replace(verdict, premise=premise)
+        for part in single_parts(verdict):
+            if part.estimate: part.estimate.write(run, table, f"{base}: {name}", part.quantity)
         recorded[claim(name).id] = run.claim_on_base(base, claim(name).id, verdict)
     return recorded
