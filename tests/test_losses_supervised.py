@@ -93,8 +93,9 @@ def test_half_precision_is_computed_in_float32():
 
 
 @pytest.mark.parametrize("variant, name", [("released", "new_supcon_loss"), ("paper_eq4", "paper_eq4_sum"),
+                                           ("paper_eq5", "new_simclr_loss"),
                                            ("supcon", "tian_supcon_loss"), ("simclr", "tian_simclr_loss")])
-def test_the_four_readings_of_visualcse(golden, variant, name):
+def test_the_five_losses_of_visualcse(golden, variant, name):
     arrays = np.load(golden/"losses"/"nonling_supcon_repeated.npz", allow_pickle=False)
     a, b, labels = (torch.from_numpy(arrays[key]) for key in ("f1", "f2", "labels"))
     a, b = a.requires_grad_(), b.requires_grad_()
@@ -117,6 +118,27 @@ def test_the_printed_equation_in_a_loop(n, d, seed):
         wrong = sum(s.exp() for s, other in zip(row, labels) if other != label)
         expected = expected - (right/wrong).log()
     torch.testing.assert_close(sup_con(a, b, labels, .5, "paper_eq4"), expected)
+
+
+@few
+@batches
+def test_equation_5_in_a_loop(n, d, seed):
+    "Independent of torch's losses: numpy in float64, one direction, the n vectors of the other view."
+    a, b, _, labels = draw(seed, n, d)
+    left, right = (x.numpy()/np.linalg.norm(x.numpy(), axis=1, keepdims=True) for x in (a, b))
+    terms = []
+    for i in range(n):
+        exponentials = [np.exp(left[i] @ right[j]/.5) for j in range(n)]
+        terms.append(-np.log(exponentials[i]/sum(exponentials)))
+    assert sup_con(a, b, labels, .5, "paper_eq5").item() == pytest.approx(np.mean(terms), abs=1e-12)
+
+
+def test_equation_5_is_not_simclr_over_both_views():
+    a, b, _, labels = draw(1, 8, 12)
+    printed, both_views = (sup_con(a, b, labels, variant=name) for name in ("paper_eq5", "simclr"))
+    assert both_views > printed, "2n - 1 candidates instead of n"
+    ascending = torch.arange(8)
+    torch.testing.assert_close(sup_con(a, b, ascending, variant="released"), printed)
 
 
 def test_the_printed_equation_needs_two_labels():

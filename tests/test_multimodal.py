@@ -16,12 +16,13 @@ from scipy.special import erf, logsumexp, softmax
 from tiny_text import tiny_roberta
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import TEXTS, finish, kept, quick, same, start, tiny, tiny_text, train_and_keep
+from transformers import DistilBertConfig, DistilBertModel
 
 from sentnb.corpora import Microworld, load_images
 from sentnb.corpora.images_and_sounds import decode_image, noise_images, shuffle_labels
 from sentnb.corpora.microworld.images_and_sounds import Images
 from sentnb.encoders import TextEncoder
-from sentnb.encoders.multimodal import PatchInput, embed_pictures
+from sentnb.encoders.multimodal import PatchInput, embed_pictures, get_layers
 from sentnb.losses.supervised import SUP_CON
 from sentnb.training import BatchRNG, PictureSupCon, SimCSE, Stage, Task
 
@@ -73,7 +74,9 @@ def vector_of(picture, weights, config):
         wide = wide*(1 + erf(wide/np.sqrt(2)))/2
         states = layer_norm(states + linear(wide, weights, f"{layer}.output.dense"), weights,
                             f"{layer}.output.LayerNorm", eps)
-    return np.tanh(linear(states[0], weights, "inputs.mlp"))
+    cls = states[0]
+    if "head.weight" in weights: cls = np.tanh(linear(cls, weights, "head"))
+    return np.tanh(linear(cls, weights, "inputs.mlp"))
 
 
 def loss_of(a, b, labels, tau, variant):
@@ -82,6 +85,7 @@ def loss_of(a, b, labels, tau, variant):
     if variant == "released":
         places = [sorted(set(labels)).index(label) for label in labels]
         return np.mean([logsumexp(across[i]) - across[i, places[i]] for i in range(n)])
+    if variant == "paper_eq5": return np.mean([logsumexp(across[i]) - across[i, i] for i in range(n)])
     if variant == "paper_eq4":
         return sum(logsumexp(across[i][labels != labels[i]]) - logsumexp(across[i][labels == labels[i]])
                    for i in range(n))
@@ -104,10 +108,13 @@ def tokenizer(): return tiny_text().tokenizer
 
 
 @pytest.mark.parametrize("variant", SUP_CON)
-@pytest.mark.parametrize("kind", ["BERT, photographs", "RoBERTa, spectrograms"])
+@pytest.mark.parametrize("kind", ["BERT, photographs", "RoBERTa, spectrograms", "BERT with a head, ImageNet"])
 def test_the_loss_of_a_batch(kind, variant, tokenizer):
     objective = of_pixels(variant=variant)
     encoder = tiny_text(num_hidden_layers=2).eval()
+    if "ImageNet" in kind: # as supervised VisualCSE reads images
+        objective = of_pixels(variant=variant, scale="imagenet")
+        encoder.head = torch.nn.Linear(encoder.width, encoder.width)
     if kind.startswith("RoBERTa"):
         encoder = tiny_roberta(tokenizer)
         sounds = RNG.normal(size=(24, 16, 24, 1)).astype(np.float32)
@@ -116,12 +123,23 @@ def test_the_loss_of_a_batch(kind, variant, tokenizer):
     for parameter in state.parameters(): torch.nn.init.normal_(parameter, std=.1)   # biases are 0 at first
     batch = objective.batch(numbers, BatchRNG(0, 0, numbers), encoder, None)
     weights, pictures = in_float64(encoder, state), batch.tensors[0].numpy()
-    if pictures.dtype == np.uint8: pictures = pictures/127.5 - 1
+    if "ImageNet" in kind: pictures = (pictures/255 - [.485, .456, .406])/[.229, .224, .225]
+    elif pictures.dtype == np.uint8: pictures = pictures/127.5 - 1
     vectors = np.array([vector_of(picture, weights, encoder.config) for picture in pictures])
     got = embed_pictures(encoder, state.inputs, batch.tensors[0]).detach()
     np.testing.assert_allclose(got, vectors, rtol=1e-4, atol=1e-5)
     expected = loss_of(*np.split(vectors, 2), LABELS[numbers], objective.temperature, variant)
     np.testing.assert_allclose(objective.loss(encoder, state, batch).item(), expected, rtol=1e-4)
+
+
+def test_the_layers_of_distilbert(tokenizer):
+    "They are called `transformer.layer`, and give what the whole model gives for the same states."
+    config = DistilBertConfig(vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64)
+    encoder = TextEncoder(DistilBertModel(config), tokenizer, pooling="cls").eval()
+    states = torch.randn(2, 5, 32)
+    whole = encoder.model(inputs_embeds=states, attention_mask=torch.ones(2, 5, dtype=torch.long))
+    embedded = encoder.model.embeddings(None, states)
+    torch.testing.assert_close(get_layers(encoder)(embedded), whole.last_hidden_state)
 
 
 class Waits(TorchDispatchMode):

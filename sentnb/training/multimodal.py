@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ..augmenters import photograph_view
 from ..core import validated, file_sha256, one_of, positive, integer
-from ..encoders.multimodal import StripInput, PatchInput, get_layers, embed_pictures
+from ..encoders.multimodal import (
+    IMAGE_SCALES, StripInput, PatchInput, get_layers, embed_pictures)
 from ..losses.checks import gather
 from ..losses.supervised import SUP_CON, sup_con
 from .objectives import Batch, Objective
@@ -26,9 +27,9 @@ from .views import BatchRNG
 # %% ../../nbs/api/3_training/13_multimodal.ipynb #0f15b4f8
 @dataclasses.dataclass(frozen=True)
 @validated(temperature=positive(0.07), patch_size=integer(1), variant=one_of(*SUP_CON),
-           views=one_of("photograph", "dropout"))
+           views=one_of("photograph", "dropout"), scale=one_of(*IMAGE_SCALES))
 class PictureSupCon(Objective):
-    """Supervised contrastive loss on pictures that the encoder's layers encode (VisualCSE, Eq. 4).
+    """Contrastive loss of pictures that the encoder's layers encode (VisualCSE, section 3.3; AudioCSE).
 
     Examples are indices, range(len(pictures)). With views="photograph" (crop, flip, colour) pictures are
     uint8; with views="dropout" the same array is encoded twice and may hold floats, such as spectrograms.
@@ -44,11 +45,13 @@ class PictureSupCon(Objective):
     temperature : float, default 0.07
         temperature tau
     variant : str, default "supcon"
-        variant of `losses.sup_con`; "simclr" needs no labels; "paper_eq4", "released"
+        of `losses.sup_con`: "released" is the loss of Table 1, "paper_eq4" and "paper_eq5" are as printed
     views : str, default "photograph"
         "photograph" or "dropout"
     positions : bool, default True
         whether patches have position embeddings
+    scale : str, default "unit"
+        of bytes, for a new input layer: "unit", or "imagenet" as in the authors' code
     own_patches : bool, default False
         True: grey patches of the PixelEncoder; False: a new input layer
     vit : str|None, default None
@@ -58,9 +61,11 @@ class PictureSupCon(Objective):
     labels: np.ndarray = dataclasses.field(compare=False, repr=False) # int [N]
     patch_size: int = 16 # side of a patch in pixels
     temperature: float = 0.07 # temperature tau
-    variant: str = "supcon" # variant of `losses.sup_con`; "simclr" needs no labels; "paper_eq4", "released"
+    # of `losses.sup_con`: "released" is the loss of Table 1, "paper_eq4" and "paper_eq5" are as printed
+    variant: str = "supcon"
     views: str = "photograph" # "photograph" or "dropout"
     positions: bool = True # whether patches have position embeddings
+    scale: str = "unit" # of bytes, for a new input layer: "unit", or "imagenet" as in the authors' code
     own_patches: bool = False # True: grey patches of the PixelEncoder; False: a new input layer
     vit: str|None = None # model.safetensors of a ViT that initialises the input layer; None: random
 
@@ -131,7 +136,8 @@ def state(self: PictureSupCon, encoder: Any) -> nn.Module:
     if self.own_patches:
         state.inputs = StripInput(encoder.width)
         return state
-    state.inputs = PatchInput(encoder.width, (height, width), self.patch_size, channels, self.positions)
+    size = (height, width)
+    state.inputs = PatchInput(encoder.width, size, self.patch_size, channels, self.positions, self.scale)
     if self.vit: state.inputs.load_vit(self.vit)
     return state
 
