@@ -453,7 +453,7 @@ def pixel(folder, name):
     (folder/"GoNotoCurrent.ttf").write_bytes(a_font().read_bytes())
 
 
-@holds("google/vit-base-patch16-224", kind="models")
+@holds("google/vit-base-patch16-224-in21k", kind="models")
 def vit(folder, name):
     "Of the pictures that the microworld draws at demo, and of the width of the encoders here."
     from transformers import ViTConfig, ViTForImageClassification

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_ind, ttest_ind_from_stats, ttest_rel
 
 from sentnb import recipes, results
 
@@ -29,10 +29,10 @@ def test_leads_are_of_one_seed():
     assert recipes.scores_by_seed(scores, "b", "SimCSE").tolist() == [15, 16, 17]
     assert recipes.scores_by_seed(scores, "b", "ours", ["one"]).tolist() == [11, 13, 15]
     lead = recipes.estimate_lead(scores, "b", "ours")
-    assert lead.value == 2 and lead.by_seed == (1, 2, 3) and lead.quantity == "b: ours less SimCSE"
-    assert recipes.estimate_lead(scores, "b", "ours", test="two").quantity == "b: ours less SimCSE, two"
+    assert lead.value == 2 and lead.by_seed == (1, 2, 3) and lead.quantity == "b: ours minus SimCSE"
+    assert recipes.estimate_lead(scores, "b", "ours", test="two").quantity == "b: ours minus SimCSE, two"
     both = recipes.estimate_lead(scores, "b", "SimCSE", "ours", ["one", "two"], "both")
-    assert both.quantity == "b: SimCSE less ours, both"
+    assert both.quantity == "b: SimCSE minus ours, both"
     with pytest.raises(KeyError, match="images"): recipes.scores_by_seed(scores, "b", "images")
 
 
@@ -45,7 +45,8 @@ def test_a_metric_counts_for_the_seeds_that_have_it():
 
 
 @pytest.mark.parametrize("gains, verdict", [
-    ([2., 2.1, 1.9, 2.05], "holds"), ([-2., -2.1, -1.9, -2.05], "fails"),
+    ([6., 6.1, 5.9, 6.05], "holds"), ([-6., -6.1, -5.9, -6.05], "fails"),
+    ([2., 2.1, 1.9, 2.05], "inconclusive at this scale"),   # far from 0 in pairs, not unpaired
     ([2., -2., 1.5, -1.4], "inconclusive at this scale"), ([3.], "inconclusive at this scale"),
     ([0., 0., 0.], "inconclusive at this scale")])
 def test_significance(gains, verdict):
@@ -53,10 +54,47 @@ def test_significance(gains, verdict):
     assert recipes.settle_significance(scores, "b", "ours").verdict == verdict
     if len(gains) > 1 and any(gains):
         first, second = (recipes.scores_by_seed(scores, "b", name) for name in ("ours", "SimCSE"))
-        expected = ttest_rel(first, second).pvalue
-        assert recipes.paired_p_value(scores, "b", "ours") == pytest.approx(expected)
-    else: assert recipes.paired_p_value(scores, "b", "ours") == 1
+        expected = ttest_ind(first, second).pvalue
+        assert recipes.unpaired_p_value(scores, "b", "ours") == pytest.approx(expected)
+    else: assert recipes.unpaired_p_value(scores, "b", "ours") == 1
 
+
+def test_the_printed_p_is_an_unpaired_one():
+    "Of Table 3: five seeds with the printed means and deviations give the printed p."
+    points = results.published("nonling_table3").set_index(["row", "column"])
+    def values(row): # five numbers with this mean and this deviation
+        shape = np.array([-2., -1., 0., 1., 2.])
+        mean, deviation = points.loc[(row, "Avg."), ["value", "std"]]
+        return mean + deviation*shape/shape.std(ddof=1)
+    rows = [dict(base="b", condition=condition, seed=seed, **{"Avg.": value})
+            for condition, row in (("SimCSE", "SimCSE-BERT-base"), ("ours", "VisualCSE-BERT-base"))
+            for seed, value in enumerate(values(row))]
+    p = recipes.unpaired_p_value(pd.DataFrame(rows), "b", "ours")
+    assert p == pytest.approx(points.loc[("SimCSE-BERT-base", "p"), "value"], abs=5e-5)
+    welch = ttest_ind_from_stats(75.74, .9, 5, 76.96, .38, 5, equal_var=False).pvalue
+    assert abs(welch - p) > .005, "equal variances are assumed"
+
+
+def test_bases_are_corrected_together():
+    clear, weak = (recipes.estimate_lead(frame(gains), "b", "ours")
+                   for gains in ([2., 2.1, 1.9, 2.05], [1., .3, .9, .4]))
+    alone, = recipes.settle_on_bases([weak])
+    assert alone.verdict == "holds" and alone.estimate is weak
+    assert alone.low == pytest.approx(ttest_rel([1., .3, .9, .4], [0.]*4).pvalue)
+    three = recipes.settle_on_bases([clear, weak, weak])
+    assert [part.verdict for part in three] == ["holds"] + 2*["inconclusive at this scale"]
+    assert three[1].low == pytest.approx(2*alone.low)
+    one_seed, = recipes.settle_on_bases([recipes.estimate_lead(frame([1.]), "b", "ours")])
+    assert one_seed.verdict == "inconclusive at this scale"
+
+
+def test_a_row_that_the_paper_does_not_print_is_left_out():
+    scores, run = frame([1., 2.]), results.Run("beside", "demo", {})
+    rows = {"SimCSE-{}": "SimCSE", "VisualCSE-{}": "ours"}
+    both = pd.concat([scores, scores.assign(base="large")])
+    bases = {"b": "BERT-base", "large": "RoBERTa-large"}   # Table 3 has no RoBERTa-large
+    recipes.add_published_rows(run, "nonling_table3", both, rows, bases, {"Avg.": "Avg."})
+    assert set(run.rows("nonling_table3")["row"]) == {"SimCSE-BERT-base", "VisualCSE-BERT-base"}
 
 def test_a_rate_is_chosen_on_dev_with_a_seed_of_its_own(monkeypatch):
     calls = []
@@ -80,7 +118,7 @@ def test_a_row_for_each_training(monkeypatch):
     monkeypatch.setattr(recipes.ConditionGrid, "evaluate", evaluate)
     grid = recipes.ConditionGrid(None, TESTS, None, None, {}, look_every=1)
     scores = grid.evaluate_all({"b": [None, "SimCSE"]}, {}, lambda condition: [0, 1] if condition else [0])
-    assert scores["condition"].tolist() == ["as it is", "SimCSE", "SimCSE"]
+    assert scores["condition"].tolist() == ["before training", "SimCSE", "SimCSE"]
     assert scores["Avg."].tolist() == [2., 2., 2.5], "dev is no part of the mean"
 
 

@@ -168,11 +168,15 @@ def _paper_eq4(a: Tensor, b: Tensor, labels: Tensor, temperature: float) -> Tens
     negative_sum = logits.masked_fill(positives, -math.inf).logsumexp(1)
     return (negative_sum - positive_sum).sum()
 
+def _paper_eq5(a: Tensor, b: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    own_view = torch.arange(len(a), device=a.device)
+    return F.cross_entropy(_cross_logits(a, b, temperature), own_view)
+
 def _released(a: Tensor, b: Tensor, labels: Tensor, temperature: float) -> Tensor:
     label_ranks = labels.unique(return_inverse=True)[1]
     return F.cross_entropy(_cross_logits(a, b, temperature), label_ranks)
 
-SUP_CON = dict(supcon=_supcon, simclr=_simclr, paper_eq4=_paper_eq4, released=_released)
+SUP_CON = dict(supcon=_supcon, simclr=_simclr, paper_eq4=_paper_eq4, paper_eq5=_paper_eq5, released=_released)
 
 # %% ../../nbs/api/1_losses/03_supervised.ipynb #748a28ae
 @validated_vectors("a", "b", min_rows=2, temperature=positive(0.07), variant=one_of(*SUP_CON))
@@ -181,13 +185,15 @@ def sup_con(
     b: Tensor, # float [n, d], the other view, row by row
     labels: Tensor, # int [n], equal numbers for equal labels
     temperature: float=0.07, # tau, positive; the paper's
-    variant: str="supcon", # "simclr" ignores the labels; "paper_eq4" and "released": see above
+    variant: str="supcon", # one of SUP_CON; "simclr" and "paper_eq5" ignore the labels
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Cross-entropy of finding the texts with the same label among all 2n - 1 other vectors.
 
-    SupCon (Khosla et al. 2020), Eq. 2; SimCLR (Chen et al. 2020), Eq. 1; VisualCSE, Eq. 4 to 7, of which
-    4 and 6 are sums over the batch; and the authors' released code, whose targets are arbitrary if labels
-    repeat. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
+    "supcon": Khosla et al. 2020, Eq. 2; "simclr": Chen et al. 2020, Eq. 1. "paper_eq4" (a sum over the
+    batch) and "paper_eq5" are VisualCSE's SupCon and SimCLR as printed, with the n vectors of the other
+    view as candidates; AudioCSE's Eq. 6 and 7 are the same. "released" is SupCon as the authors' code
+    computes it, whose targets are arbitrary if labels repeat. Errors as
+    `losses.checks.validated_vectors`, also for fewer than 2 rows.
 
     >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)
 
@@ -202,7 +208,7 @@ def sup_con(
     temperature : float, default 0.07
         tau, positive; the paper's
     variant : str, default "supcon"
-        "simclr" ignores the labels; "paper_eq4" and "released": see above
+        one of SUP_CON; "simclr" and "paper_eq5" ignore the labels
 
     Returns
     -------
