@@ -145,8 +145,8 @@ MODELS: dict[str, Published] = {
         "fd1525a9fd15316a2d503bf26ab031a61d056e98", "MIT", 471_000_000, shape=(12, 384, 118)),
     "google-bert/bert-large-uncased": Published(
         "6da4b6a26a1877e173fca3225479512db81a5e5b", "Apache-2.0", 1_340_000_000, shape=(24, 1024, 335)),
-    "google/vit-base-patch16-224": Published(
-        "3f49326eb077187dfe1c2a2bb15fbd74e6ab91e3", "Apache-2.0", 346_000_000, file="model.safetensors")}
+    "google/vit-base-patch16-224-in21k": Published(
+        "b4569560a39a0f1af58e3ddaf17facf20ab919b0", "Apache-2.0", 346_000_000, file="model.safetensors")}
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #e8360315
 def hub_revision(

@@ -11,10 +11,11 @@ __all__ = ['KINDS', 'RECIPE_KINDS', 'PERTURBATIONS', 'TestFilter', 'TrainingData
            'STAGES', 'Recipe', 'stage_examples', 'normalize_shares', 'drop_words', 'train_recipe', 'INFERENCE_SETS',
            'Ranking', 'load_frozen_base', 'load_inference_examples', 'create_lens', 'train_on_inference',
            'train_on_translations', 'load_parallel_text', 'store_states', 'load_verses', 'SIMCSE_DATASET',
-           'BEFORE_TRAINING', 'ConditionGrid', 'add_published_rows', 'add_scores', 'draw_gains', 'estimate_lead',
-           'load_backbone', 'name_backbones', 'paired_p_value', 'scores_by_seed', 'settle_significance',
-           'load_inference_triples', 'load_translated_sentences', 'load_similarity_tests', 'load_sentences',
-           'load_language_tests', 'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise', 'get_history']
+           'BEFORE_TRAINING', 'ConditionGrid', 'add_published_rows', 'WithHead', 'add_head', 'add_scores', 'draw_gains',
+           'estimate_lead', 'load_backbone', 'make_base_loader', 'name_backbones', 'scores_by_seed', 'select_seeds',
+           'settle_on_bases', 'settle_significance', 'unpaired_p_value', 'load_inference_triples',
+           'load_translated_sentences', 'load_similarity_tests', 'load_sentences', 'load_language_tests',
+           'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise', 'get_history']
 
 # %% ../../nbs/api/4_recipes/00_recipes.ipynb #821687e4
 from .data import (
@@ -38,8 +39,9 @@ from .similarity import (
     SIMCSE_DATASET, load_inference_triples, load_translated_sentences, load_similarity_tests,
     load_sentences, load_language_tests, load_transfer_tasks)
 from .two_task import (
-    BEFORE_TRAINING, ConditionGrid, add_published_rows, add_scores, draw_gains, estimate_lead, load_backbone,
-    name_backbones, paired_p_value, scores_by_seed, settle_significance)
+    BEFORE_TRAINING, ConditionGrid, WithHead, add_head, add_published_rows, add_scores, draw_gains,
+    estimate_lead, load_backbone, make_base_loader, name_backbones, scores_by_seed, select_seeds,
+    settle_on_bases, settle_significance, unpaired_p_value)
 from .premises import HISTORIES, History, find_unmet_premise, get_history
 
 _all_ = [
@@ -57,8 +59,9 @@ _all_ = [
     "load_frozen_base", "load_inference_examples", "create_lens", "train_on_inference",
     "train_on_translations", "load_parallel_text",
     "store_states", "load_verses", "SIMCSE_DATASET", "BEFORE_TRAINING", "ConditionGrid", "add_published_rows",
-    "add_scores", "draw_gains", "estimate_lead", "load_backbone", "name_backbones", "paired_p_value",
-    "scores_by_seed", "settle_significance", "load_inference_triples",
+    "WithHead", "add_head", "add_scores", "draw_gains", "estimate_lead", "load_backbone", "make_base_loader",
+    "name_backbones", "scores_by_seed", "select_seeds", "settle_on_bases", "settle_significance",
+    "unpaired_p_value", "load_inference_triples",
     "load_translated_sentences",
     "load_similarity_tests", "load_sentences", "load_language_tests", "load_transfer_tasks", "HISTORIES",
     "History", "find_unmet_premise", "get_history"]

@@ -39,7 +39,8 @@ HISTORIES: dict[str, History] = {
     "distilbert": _ENGLISH,
     # on the Hub
     **dict.fromkeys(("google-bert/bert-base-uncased", "google-bert/bert-large-uncased",
-                     "FacebookAI/roberta-base", "Team-PIXEL/pixel-base"), _ENGLISH),
+                     "FacebookAI/roberta-base", "FacebookAI/roberta-large",
+                     "Team-PIXEL/pixel-base"), _ENGLISH),
     **dict.fromkeys(("google-bert/bert-base-multilingual-cased", "google/canine-s", "google/byt5-base"),
                     _MULTILINGUAL),
     **dict.fromkeys(("sentence-transformers/all-MiniLM-L6-v2",), _ENGLISH_TUNED),
