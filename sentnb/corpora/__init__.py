@@ -32,6 +32,7 @@ from .translation_files import load_aligned, load_translations, read_aligned, re
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__, microworld=["Microworld"],
-    images_and_sounds=["list_images", "list_sounds", "load_images", "load_sounds", "noise_images", "shuffle_labels"])
+    images_and_sounds=[
+        "list_images", "list_sounds", "load_images", "load_sounds", "noise_images", "shuffle_labels"])
 __all__ += [name for name, value in tuple(globals().items())
             if name[0] != "_" and not ismodule(value) and value not in (ismodule, lazy_names)]

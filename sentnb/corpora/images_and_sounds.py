@@ -187,7 +187,7 @@ def list_sounds(
         file and class, in the order of their names
     """
     files = sorted(Path(folder).rglob("*.flac"))
-    if not files: raise FileNotFoundError(f"{folder} has no sounds: expected files such as 103-1240-0000.flac")
+    if not files: raise FileNotFoundError(f"{folder} has no sounds: expected files like 103-1240-0000.flac")
     labels = [path.name.partition("-")[0] for path in files]
     largest = dict(Counter(labels).most_common(classes))
     return [(path, label) for path, label in zip(files, labels) if label in largest]
