@@ -111,6 +111,7 @@ def add_head(
     encoder.config.head = True
     return encoder
 
+# %% ../../nbs/api/4_recipes/08_two_task.ipynb #781d57ef
 def make_base_loader(
     backbones: Mapping[str, tuple[str, int|None]], # of `name_backbones`
     sentences: Sequence[str], # as for `load_backbone`
@@ -466,6 +467,7 @@ def estimate_lead(
     pairs = zip(scores_by_seed(scores, base, condition, test), scores_by_seed(scores, base, other, test))
     return results.over_seeds([a - b for a, b in pairs], quantity)
 
+# %% ../../nbs/api/4_recipes/08_two_task.ipynb #5abb6938
 def _defined(p: float) -> float: return float(p) if np.isfinite(p) else 1.
 
 def unpaired_p_value(
