@@ -18,6 +18,7 @@ from sentnb.encoders import PixelEncoder
 from sentnb.training import (AMI, SCD, Batch, Branch, ContrastiveTension, InfoNCE, MirrorBERT, Momentum,
                              Pairs, Same, SimCSE, Single, Stage, TextObjective, micse)
 from sentnb.training.simcse import forward_with_maps, second_encoder
+from sentnb.training.stages import Batches
 
 torch.set_num_threads(1)
 SHORT = Momentum(decay=.9, queue=12)
@@ -52,10 +53,11 @@ def test_simcse_is_the_papers(make):
     rows = [[math.exp(float(z[i] @ z[6 + j])/.05) for j in range(6)] for i in range(6)]
     expected = -sum(math.log(row[i]/sum(row)) for i, row in enumerate(rows))/6
     attracted = -sum(math.log(row[i]) for i, row in enumerate(rows))/6
-    def others(i):
-        return sum(math.exp(float(z[i] @ z[k])/.05) for k in range(12) if k not in (i, (i + 6) % 12))
-    printed = sum(math.log(others(i)) - float(z[i] @ z[(i + 6) % 12])/.05 for i in range(12))/12
-    ways = [({}, expected), (dict(negatives=False), attracted), (dict(form="printed"), printed)]
+    released = -sum(math.log(row[i]/(row[i] + 5)) for i, row in enumerate(rows))/6   # e^0 for the five others
+    def same_view(i): return sum(math.exp(float(z[i] @ z[k])/.05) for k in range(6) if k != i)
+    printed = sum(math.log(same_view(i)) - float(z[i] @ z[i + 6])/.05 for i in range(6))/6
+    ways = [({}, expected), (dict(negatives="none"), attracted), (dict(negatives="zeros"), released),
+            (dict(form="printed"), printed)]
     for options, value in ways:
         assert float_of(loss_of(SimCSE(**options), encoder, batch)) == pytest.approx(value, abs=1e-4)
 
@@ -65,7 +67,7 @@ class Free(AMI):
     def term(self, *maps): return torch.zeros(())
 
 
-KIN = [SimCSE(), SimCSE(negatives=False), MirrorBERT(), ContrastiveTension(2), SCD(projection=8)]
+KIN = [SimCSE(), SimCSE(negatives="zeros"), MirrorBERT(shortest=0), ContrastiveTension(2), SCD(projection=8)]
 
 
 @pytest.mark.parametrize("variant, layers", [("paper", (1,)), ("released", (0, 1)), ("paper", (0, 1))])
@@ -118,17 +120,33 @@ def test_contrastive_tension_reads_with_two_towers():
     assert float_of(objective.loss(encoder, state, batch)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_contrastive_tension_as_released_draws_further_pairs():
+    encoder, objective = pixel(dropout=.2).train(), ContrastiveTension(2, "released", dropout=0.)
+    state, batch = objective.state(encoder), batch_of(encoder, TEXTS[:10], 1)
+    with torch.no_grad():
+        for p in state.tower.parameters(): p.add_(.01)
+        a = copy.deepcopy(state.tower).eval()(*batch.tensors).double()
+        b = copy.deepcopy(encoder).eval()(*batch.tensors).double()
+    def softplus(x): return math.log1p(math.exp(float(x)))
+    pairs = [(g, g, 1) for g in (0, 5)] + [(g + k, g + k + 2, -1) for g in (0, 5) for k in (1, 2)]
+    expected = sum(softplus(-sign*(a[i] @ b[j])) for i, j, sign in pairs)/6
+    assert float_of(objective.loss(encoder, state, batch)) == pytest.approx(expected, rel=1e-5)
+
+
 def test_scd_reads_with_two_rates_of_the_same_weights():
-    encoder, objective = text(dropout=.1).train(), SCD((0., .3), alpha=.5, off_diagonal=.2, projection=8)
+    options = dict(temperature=.2, alpha=.5, off_diagonal=.2, projection=8)
+    encoder, objective = text(dropout=.1).train(), SCD((0., .3), **options)
     before = encoder.settings()
     state, batch = objective.state(encoder), batch_of(encoder, TEXTS[:7], 1)
     assert encoder.settings() == before and encoder.model.config.hidden_dropout_prob == .1
     assert all(a is b for reader in state.encoders for a, b in zip(reader.parameters(), encoder.parameters()))
     assert not [name for name in state.state_dict() if not name.startswith("projector.")]
-    first, _, _, last = state.projector
+    first, _, _, second, _, _, last = state.projector
+    assert second.bias is None and last.bias is None
+    def normed(x): return F.relu(F.batch_norm(x, None, None, training=True))
     def project(x):
-        normed = F.batch_norm(F.linear(x, first.weight, first.bias), None, None, training=True)
-        return F.linear(F.relu(normed), last.weight, last.bias).numpy().T
+        hidden = normed(F.linear(normed(F.linear(x, first.weight, first.bias)), second.weight))
+        return F.linear(hidden, last.weight).numpy().T
     torch.manual_seed(3)
     with torch.no_grad():
         a, b = (reader(*batch.tensors) for reader in state.encoders)
@@ -136,17 +154,19 @@ def test_scd_reads_with_two_rates_of_the_same_weights():
         torch.testing.assert_close(a, calm, atol=1e-5, rtol=1e-4)   # rate 0
         c = np.corrcoef(project(a), project(b))[:8, 8:]
     apart = ((1 - np.diag(c))**2).sum() + .2*(c[~np.eye(8, dtype=bool)]**2).sum()
-    expected = float(F.cosine_similarity(a, b).mean()) + .5*apart
+    expected = float(F.cosine_similarity(a, b).mean())/.2 + .5*apart
     assert float_of(loss_of(objective, encoder, batch, state)) == pytest.approx(expected, rel=1e-3)
 
 
 def test_mirror_hides_a_span_of_the_second_view():
     for encoder, hole in ((text(), " [MASK] "), (pixel(), " "*4)):
         for seed in range(30):
-            first, second = MirrorBERT(hidden=4).texts((TEXTS[2],)*2, random.Random(seed), encoder)
+            objective = MirrorBERT(hidden=4, shortest=len(TEXTS[2]))
+            first, second = objective.texts((TEXTS[2],)*2, random.Random(seed), encoder)
             assert first == TEXTS[2] and hole in second
             assert any(second == first[:i] + hole + first[i + 4:] for i in range(len(first) - 3))
-    assert MirrorBERT(hidden=0).texts(("abcdefgh",)*2, random.Random(0), text()) == ("abcdefgh", "abcdefgh")
+    for objective in (MirrorBERT(hidden=0, shortest=0), MirrorBERT(shortest=9), MirrorBERT()):
+        assert objective.texts(("abcdefgh",)*2, random.Random(0), text()) == ("abcdefgh", "abcdefgh")
 
 
 def test_a_sentence_is_not_its_own_negative():
@@ -156,7 +176,50 @@ def test_a_sentence_is_not_its_own_negative():
     assert float_of(first) == pytest.approx(float_of(losses.simcse(*vectors.chunk(2))))
     assert len(state.queue) == 6
     torch.testing.assert_close(state.queue.rows, vectors[:6].detach())
-    assert objective.loss(encoder, state, batch) > first + .5, "now they are"
+    assert objective.loss(encoder, state, batch) > first + .5, "of unknown examples they are"
+
+
+def own_negatives(objective, knows, batches=200):
+    "How many anchors meet a vector of their own sentence: 32 sentences, batch 16, queue 16, as at 0.1 %."
+    few = [f"{text} {number}" for text in TEXTS[:16] for number in (1, 2)]
+    low_shot = Stage("few", few, objective, steps=batches, batch_size=16)
+    encoder = text(dropout=0.).train()
+    state, counts = objective.state(encoder), []
+    for _, batch in zip(range(batches), Batches(low_shot, encoder, 0)):
+        examples = torch.tensor(batch.examples)
+        own = state.queue.examples[None] == examples[:, None]
+        left_out = objective.earlier_vectors(state, examples if knows else None).get("own_keys")
+        counts.append(int((own if left_out is None else own & ~left_out).sum()))
+        vectors = torch.from_numpy(np.eye(16, encoder.width, dtype=np.float32))
+        state.queue.push(vectors, examples)
+    return counts
+
+
+@pytest.mark.parametrize("form", ["simcse", "printed"])
+def test_no_sentence_of_a_low_shot_set_is_its_own_negative(form):
+    objective = SimCSE(form=form, momentum=Momentum(queue=16))
+    assert sum(own_negatives(objective, knows=True)) == 0
+    assert sum(own_negatives(objective, knows=False)) > 200, "half of the batches have some"
+
+
+@pytest.mark.parametrize("form", ["simcse", "printed"])
+def test_own_vectors_in_the_queue_do_not_change_the_loss(form):
+    "A batch of known examples, its own vectors in the queue, against a float64 reference without them."
+    objective = SimCSE(form=form, momentum=Momentum(queue=12, dropout=None))
+    encoder = text(dropout=0.).train()
+    state, batch = objective.state(encoder), batch_of(encoder, TEXTS[:6])
+    batch = dataclasses.replace(batch, examples=tuple(range(6)))
+    state.queue.push(torch.randn(4, encoder.width), torch.tensor([9, 0, 3, 9]))
+    queue = F.normalize(state.queue.rows.double(), dim=1)
+    with torch.no_grad(): z = F.normalize(encoder(*batch.tensors).double(), dim=1)
+    total = 0.
+    for i in range(6):
+        keys = [queue[k] for k, example in enumerate([9, 0, 3, 9]) if example != i]
+        near = [z[6 + j] for j in range(6)] if form == "simcse" else [z[j] for j in range(6) if j != i]
+        candidates = sum(math.exp(float(z[i] @ v)/.05) for v in [*near, *keys])
+        total += math.log(candidates) - float(z[i] @ z[6 + i])/.05
+    assert float_of(objective.loss(encoder, state, batch)) == pytest.approx(total/6, abs=1e-4)
+    assert state.queue.examples.tolist() == [9, 0, 3, 9, 0, 1, 2, 3, 4, 5]
 
 
 def test_hard_negatives_are_of_the_anchor():
@@ -174,7 +237,8 @@ OBJECTIVES = {
     "ct": (pixel, ContrastiveTension(3, ami=AMI(samples=20))),
     "mirror": (text, MirrorBERT()),
     "scd": (text, SCD(projection=12)),
-    "positive": (pixel, SimCSE(negatives=False, ami=AMI(samples=20))),
+    "positive": (pixel, SimCSE(negatives="zeros", ami=AMI(samples=20))),
+    "released": (pixel, ContrastiveTension(1, "released", dropout=0.)),
 }
 
 
@@ -274,6 +338,7 @@ def test_an_objective_of_ones_own_over_texts(tmp_path):
     (SCD(view=Same()), "SCD expects 1 texts for each example, Same returns 2"),
     (MirrorBERT(view=Single()), "MirrorBERT expects 2 texts"),
     (ContrastiveTension(9), "negatives=9: expected 0 to 8, because a batch has 9 texts"),
+    (ContrastiveTension(3, "released"), "batch_size=9: expected a multiple of 7 texts"),
 ])
 def test_stages_that_cannot_be(objective, message):
     with pytest.raises(ValueError, match=message): stage(objective)
@@ -281,7 +346,7 @@ def test_stages_that_cannot_be(objective, message):
 
 def test_hard_negatives_are_for_one_form():
     triples = [(a, b, c) for a, b, c in zip(TEXTS, TEXTS[1:], TEXTS[2:])]
-    for objective in (SimCSE(view=Pairs(), negatives=False), SimCSE(view=Pairs(), form="printed")):
+    for objective in (SimCSE(view=Pairs(), negatives="zeros"), SimCSE(view=Pairs(), form="printed")):
         with pytest.raises(ValueError, match="hard negatives need"):
             Stage("stage", triples, objective, batch_size=9)
 
@@ -310,7 +375,8 @@ def test_an_encoder_without_maps_is_refused(tmp_path):
     (lambda: AMI(samples=0), "samples=0"),
     (lambda: SimCSE(temperature=-1), "temperature=-1"),
     (lambda: SimCSE(form="x"), "form='x'"),
-    (lambda: SimCSE(negatives=False, momentum=SHORT), "momentum adds negatives"),
+    (lambda: SimCSE(negatives="none", momentum=SHORT), "momentum adds negatives"),
+    (lambda: SimCSE(negatives=False), "negatives=False: expected one of batch, zeros, none"),
     (lambda: MirrorBERT(hidden=-1), "hidden=-1"),
     (lambda: SCD(dropout=(.1, .1)), "two different rates"),
     (lambda: SCD(projection=0), "projection=0"),
@@ -318,7 +384,7 @@ def test_an_encoder_without_maps_is_refused(tmp_path):
     (lambda: losses.contrastive_tension(torch.ones(3, 2), torch.ones(3, 2), 3), "expected from 0 to 2"),
     (lambda: losses.decorrelation(torch.ones(3, 2), torch.ones(2, 2)), "b has 2 rows, a has 3"),
     (lambda: losses.positive_attraction(torch.ones(3, 2), torch.ones(3, 2), 0.), "temperature=0.0"),
-], ids=[str(i) for i in range(13)])
+], ids=[str(i) for i in range(14)])
 def test_refuses(wrong, message):
     with pytest.raises(ValueError, match=message): wrong()
 

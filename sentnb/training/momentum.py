@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from ..encoders.base import set_dropout
 from ..losses.checks import check_floats, gather
-from ..losses.checks import gather
 
 # %% ../../nbs/api/3_training/03_momentum.ipynb #a4eddd4e
 HEADS = ("head", "pooler") # names of the training head in the library's encoders
@@ -136,11 +135,11 @@ class Queue(nn.Module):
     """The latest `size` vectors, in float32, without gradient (miCSE, section 3.1: 384).
 
     With several processes `push` gathers the rows of all of them, so that all queues are equal. Pass
-    `rows` to `info_nce(queue=...)`.
+    `rows` and `own_keys` to `info_nce`.
 
     >>> queue = Queue(384, dim=192)
-    >>> loss = info_nce(z1, z2, symmetric=False, queue=queue.rows)
-    >>> queue.push(z2)
+    >>> loss = info_nce(z1, z2, symmetric=False, queue=queue.rows, own_keys=queue.own_keys(examples))
+    >>> queue.push(z2, examples)
 
     Parameters
     ----------
@@ -156,6 +155,7 @@ class Queue(nn.Module):
         super().__init__()
         if size < 1 or dim < 1: raise ValueError(f"size={size}, dim={dim}: expected at least 1 for both")
         self.register_buffer("vectors", torch.zeros(size, dim))
+        self.register_buffer("sources", torch.full((size,), -1)) # index of each vector's example; -1: unknown
         # the number of rows pushed so far; modulo size it is the next position
         self.register_buffer("pushed", torch.zeros((), dtype=torch.int64))
 
@@ -170,9 +170,39 @@ class Queue(nn.Module):
         Tensor
             float32 [len, d], a copy
         """
-        size, pushed = len(self.vectors), int(self.pushed)
-        if pushed <= size: return self.vectors[:pushed].clone()
-        return self.vectors.roll(-(pushed % size), 0)
+        return self._oldest_first(self.vectors)
+
+    @property
+    def examples(self) -> Tensor: # int64 [len], a copy
+        """The index of the example that each row came from; -1 where `push` was not told.
+
+        Returns
+        -------
+        Tensor
+            int64 [len], a copy
+        """
+        return self._oldest_first(self.sources)
+
+    def _oldest_first(self, ring: Tensor) -> Tensor:
+        size, pushed = len(ring), int(self.pushed)
+        return ring[:pushed].clone() if pushed <= size else ring.roll(-(pushed % size), 0)
+
+    def own_keys(self,
+        examples: Tensor, # int64 [n], the examples of the anchors
+    ) -> Tensor: # bool [n, len]
+        """Where a row of the queue came from the anchor's own example, so that it is not a negative.
+
+        Parameters
+        ----------
+        examples : Tensor
+            int64 [n], the examples of the anchors
+
+        Returns
+        -------
+        Tensor
+            bool [n, len]
+        """
+        return examples[:, None] == self.examples[None]
 
     def extra_repr(self) -> str: return f"size={self.vectors.shape[0]}, dim={self.vectors.shape[1]}"
 
@@ -181,6 +211,7 @@ class Queue(nn.Module):
 @torch.no_grad()
 def push(self: Queue,
     rows: Tensor, # float [n, d], vectors of this process; of more than `size` vectors the last are kept
+    examples: Tensor|None=None, # int64 [n], index of the example of each vector; None: unknown
 ) -> Queue: # self
     """Replace the oldest vectors by new ones, gathered from all processes.
 
@@ -188,6 +219,8 @@ def push(self: Queue,
     ----------
     rows : Tensor
         float [n, d], vectors of this process; of more than `size` vectors the last are kept
+    examples : Tensor|None, default None
+        int64 [n], index of the example of each vector; None: unknown
 
     Returns
     -------
@@ -197,7 +230,7 @@ def push(self: Queue,
     Raises
     ------
     ValueError
-        If the width differs.
+        If the width or the number of examples differs.
     TypeError
         If the vectors are not floats.
     FloatingPointError
@@ -207,7 +240,11 @@ def push(self: Queue,
     size, dim = self.vectors.shape
     if rows.ndim != 2 or rows.shape[1] != dim:
         raise ValueError(f"rows have shape {list(rows.shape)}: expected [n, {dim}]")
+    if examples is None: examples = torch.full((len(rows),), -1)
+    if examples.shape != rows.shape[:1]:
+        raise ValueError(f"{len(examples)} examples for {len(rows)} rows: expected one index for each row")
     rows = gather(rows.detach().to(self.vectors))
+    examples = gather(examples.to(self.sources)[:, None])[:, 0]
     if (bad := (~rows.isfinite()).any(1)).any():
         first = bad.nonzero()[0].item()
         raise FloatingPointError(f"row {first} of {len(rows)} is not finite: nothing was pushed")
@@ -215,5 +252,6 @@ def push(self: Queue,
     rows = rows[-size:]
     positions = (self.pushed + count - len(rows) + torch.arange(len(rows), device=rows.device)) % size
     self.vectors[positions] = rows
+    self.sources[positions] = examples[-size:]
     self.pushed += count
     return self

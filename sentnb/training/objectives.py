@@ -40,12 +40,15 @@ class Batch:
         positions of tensors that stay on the CPU, such as lengths
     truncated : dict[str, int], default dict()
         number of texts by limit
+    examples : tuple[int, ...], default ()
+        index of each example of this process; empty if the objective needs none
     """
     tensors: tuple[Tensor, ...] # tensors whose first dimension is the row
     texts: Sequence[str] = () # texts of the rows: all first texts, then all second texts; empty without texts
     num_views: int = 1 # number of texts of an example
     on_host: tuple[int, ...] = () # positions of tensors that stay on the CPU, such as lengths
     truncated: dict[str, int] = dataclasses.field(default_factory=dict) # number of texts by limit
+    examples: tuple[int, ...] = () # index of each example of this process; empty if the objective needs none
 
     def to(self,
         device: torch.device|str,
@@ -341,7 +344,8 @@ class TextObjective(Objective):
         columns = [*zip(*self.rows(examples, rng, encoder), strict=True)]
         texts = [text for column in columns for text in column]
         tensors = self.view.tensors(encoder.collate(texts, max_length), rng)
-        return Batch(tensors, texts, len(columns), getattr(encoder, "lengths_on_host", ()))
+        return Batch(tensors, texts, len(columns), getattr(encoder, "lengths_on_host", ()),
+                     examples=tuple(rng.indices))
 
 # %% ../../nbs/api/3_training/02_objectives.ipynb #41b6d8c3
 def check_length(
