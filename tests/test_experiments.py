@@ -58,7 +58,7 @@ def test_a_dead_kernel_is_reported(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, sentence", [
-    (["-P", "step=7"], "has no parameter 'step'; it has: profile, steps, words"),
+    (["-P", "step=7"], "has no parameter 'step'; did you mean 'steps'? it has: profile, steps, words"),
     (["-P", "steps"], "-P steps: expected name=value"),
     (["-P", "steps={1: a}"], "neither a number"),
     (["-P", "steps=1", "-P", "steps=2"], "given twice"),
@@ -88,13 +88,85 @@ def test_refused(tiny, tmp_path, monkeypatch, capsys, arguments, sentence):
     ("overrides=[lr]", "overrides=['lr']: expected a dict of settings"),
     ("lr=3", "lr is a setting of its table: -P 'overrides={lr: 3}'"),
     ("stpes=3", "it has: profile, seed"),
-    ("overrides={stpes: 3}", "05_leapfrog has no setting stpes; there are"),
+    ("overrides={sedes: 3}", "overrides: no setting 'sedes'; did you mean 'seeds'? there are source"),
+    ("overrides={seeds: two}", "overrides: seeds='two': expected a value of type int"),
 ])
 def test_wrong_values_are_refused_before_a_kernel_starts(value, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path/"figures"))
     monkeypatch.setattr("sentnb.experiments.running._execute", lambda *_: pytest.fail("it began"))
     assert experiments.main(["run", "05_leapfrog", "-P", value]) == 2
     assert sentence in capsys.readouterr().err and not (tmp_path/"figures").exists()
+
+
+@pytest.mark.parametrize("arguments, status, sentence", [
+    (["rn", "05"], 2, "there is no command 'rn'; did you mean 'run'?"),
+    (["run", "leapfrg"], 2, "there is no experiment 'leapfrg'; did you mean 'leapfrog'?"),
+    (["check", "05", "-p", "demo", "-p", "small"], 2, "-p is given twice"),
+    (["convert", "foo", "OUT"], 2, "'foo' is not a Hub id: expected owner/name"),
+    (["convert", "a/b", "FULL"], 2, "contains something that is not a converted checkpoint"),
+    (["render", "", "-o", "OUT.png"], 2, "expected a text that is not blank"),
+    (["encode", "none.txt", "-m", "sentnb-small", "-o", "OUT.npy"], 2, "there is no file none.txt"),
+    (["encode", "FULL/table.csv", "-m", "sentnb-small", "-o", "OUT.npy"], 2, "name the one to encode"),
+    (["encode", "FULL/table.csv", "--column", "txt", "-m", "sentnb-small", "-o", "OUT.npy"], 2,
+     "did you mean 'text'? it has: text, title"),
+    (["mine", "FULL/table.csv", "FULL/table.csv", "-m", "sentnb-small", "-o", "OUT.tsv"], 2,
+     "table.csv has 3 distinct sentences; pass k=3, on the command line -k 3"),
+])
+def test_one_sentence_and_nothing_left_behind(arguments, status, sentence, tmp_path, monkeypatch, capsys):
+    "No request to the network, and no folder of an interrupted work."
+    def refuse(*_, **__): pytest.fail("asked the network")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    monkeypatch.setenv("SENTNB_ROOT", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"FULL").mkdir()
+    (tmp_path/"FULL"/"table.csv").write_text("text,title\na cat,A\na dog,B\n")
+    try: returned = experiments.main(arguments)
+    except SystemExit as stop: returned = stop.code
+    said = capsys.readouterr().err
+    assert returned == status and sentence in said and "Errno" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["FULL"]
+
+
+def test_a_mirror_that_does_not_exist_is_said_before_a_kernel_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SENTNB_HUB", str(tmp_path/"none"))
+    monkeypatch.setattr("sentnb.experiments.running._execute", lambda *_: pytest.fail("it began"))
+    for command in (["run", "05", "-p", "small"], ["check", "05", "-p", "small"]):
+        assert experiments.main(command) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("sentnb: SENTNB_HUB is ") and len(said.splitlines()) == 1
+    assert experiments.main(["info"]) == 0 and "there is no such folder" in capsys.readouterr().out
+
+
+def test_info_and_models_name_what_a_newcomer_looks_for(capsys):
+    assert experiments.main(["info"]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert set(rows) == {"sentnb", "checkout", "threads", "device", "fonts", "hub", "cache"}
+    assert "OMP_WAIT_POLICY PASSIVE" in rows["threads"] and "Noto" in rows["fonts"]
+    assert experiments.main(["models"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"sentnb-small", "bert-standin", "all-MiniLM-L6-v2", "multilingual-e5-small"} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_encode_reads_a_column(tmp_path):
+    import numpy as np
+    (tmp_path/"a.txt").write_text("a cat\na dog\n")
+    (tmp_path/"a.csv").write_text("title,text\nA,a cat\nB,a dog\n")
+    (tmp_path/"a.jsonl").write_text('{"text": "a cat"}\n{"text": "a dog"}\n')
+    vectors = {}
+    for name, more in {"a.txt": [], "a.csv": ["--column", "text"], "a.jsonl": ["--column", "text"]}.items():
+        out = str(tmp_path/f"{name}.npy")
+        assert experiments.main(["encode", str(tmp_path/name), *more, "-m", "sentnb-small", "-o", out]) == 0
+        vectors[name] = np.load(out)
+    assert (vectors["a.txt"] == vectors["a.csv"]).all() and (vectors["a.txt"] == vectors["a.jsonl"]).all()
+
+
+def test_core_hours_follow_from_the_operations():
+    from sentnb.experiments.plan import CORE_RATE, Plan, Shape, Training
+    plan = Plan(trainings=[Training("visual", Shape(2, 64), 3, 100, 32, 20)])
+    assert plan.estimates["core_hours"] == plan.operations/CORE_RATE/3600
+    hours = plan.operations/CORE_RATE/3600
+    assert 0 < hours < 1 and f"or {hours:.2g} hours of one CPU core" in str(plan)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -445,14 +517,15 @@ def test_encode_through_what_others_have_trained(name, tmp_path, hub):
     np.testing.assert_allclose(np.load(tmp_path/"x.npy"), expected, atol=1e-5)
 
 
-def test_encode_reads_long_lines_whole(tmp_path, capsys):
+def test_encode_of_long_lines(tmp_path, capsys):
+    "As from_pretrained: truncated with a warning, unless `--long` says otherwise."
     import numpy as np
     beginning, out = "the same beginning "*30, tmp_path/"x.npy"
     (tmp_path/"in.txt").write_text(f"{beginning}of one\n{beginning}and of another\nshort\n")
     vectors = {}
     for long in ("scroll", "truncate", "error"):
         asked = ["encode", str(tmp_path/"in.txt"), "-m", "sentnb-small", "-o", str(out), "--long", long]
-        assert experiments.main(asked if long != "scroll" else asked[:-2]) == (2 if long == "error" else 0)
+        assert experiments.main(asked if long != "truncate" else asked[:-2]) == (2 if long == "error" else 0)
         vectors[long], said = np.load(out), capsys.readouterr().err
         assert dict(scroll=not said, truncate="sentnb: 2 of 3 texts were truncated at 64 patches" in said,
                     error="texts[0] takes" in said)[long]

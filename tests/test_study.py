@@ -57,9 +57,8 @@ def test_one_column_with_its_overrides():
 
 
 def test_an_override_that_is_no_setting_is_refused():
-    message = "overrides: no setting batch, stpes; there are source, seeds, steps, precision"
-    with pytest.raises(ValueError, match=message):
-        Study("98_x", TABLE, overrides=dict(stpes=3, batch=2))
+    message = "no setting 'stpes'; did you mean 'steps'. there are source, seeds, steps, precision"
+    with pytest.raises(ValueError, match=message): Study("98_x", TABLE, overrides=dict(stpes=3, batch=2))
     with pytest.raises(ValueError, match="profile='papre'"): Study("98_x", TABLE, "papre")
     with pytest.raises(ValueError, match="2 columns, expected 3"):
         Study("98_x", dict(training=dict(steps=(1, 2))))

@@ -189,6 +189,11 @@ def mine_files(
     """
     check_mining_options(mining.get("retrieval", "max"), mining.get("margin", "ratio"))
     files = [SentenceFile(first), SentenceFile(second)]
+    k, most = mining.get("k", 4), min(map(len, files))
+    if not 1 <= k <= most:
+        sizes = " and ".join(f"{file.path.name} has {len(file)}" for file in files)
+        raise ValueError(f"k={k} neighbours of each sentence: expected from 1 to {most}, because {sizes} "
+                         f"distinct sentences; pass k={most}, on the command line -k {most}")
     output = Path(output)
     with atomic_path(output) as temporary:
         temporary.write_text("") # raises an error now if the output cannot be written

@@ -69,8 +69,9 @@ def summarise_plans(
     str
         Markdown
     """
-    lines = ["| experiment | hours of one GPU | GPU memory | RAM | download | disk | besides |",
-             "|---|---|---|---|---|---|---|"]
+    names = ["experiment", "hours of one GPU", "GPU memory", "RAM", "download", "disk", "besides"]
+    if profile != "paper": names.insert(2, "hours of one core") # years at paper
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|"*len(names)]
     for experiment in list_experiments():
         if "source" not in setting_names(experiment.path): continue
         plan = load_plan(experiment.path, profile)
@@ -79,6 +80,7 @@ def summarise_plans(
                  for name in ("gpu_gb", "ram_gb", "download_gb", "disk_gb")]
         mirror = ["a mirror"]*any(need.kind == "data" and need.missing for need in plan.needs)
         besides = ", ".join([*mirror, *plan.extras])
-        hours = f"{sums['hours']:,}" if sums["hours"] else "under 1"
-        lines.append(f"| {experiment.name} | {hours} | {' | '.join(cells)} | {besides} |")
+        kinds = ("hours",) if profile == "paper" else ("hours", "core_hours")
+        hours = [f"{sums[kind]:,}" if sums[kind] else "under 1" for kind in kinds]
+        lines.append(f"| {experiment.name} | {' | '.join([*hours, *cells])} | {besides} |")
     return "\n".join(lines)

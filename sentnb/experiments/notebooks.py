@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Experiment', 'runs_folder', 'read', 'read_introduction', 'list_experiments', 'relink', 'sources',
-           'find_experiment', 'read_parameters', 'read_table', 'setting_names', 'check_values', 'parse_value',
-           'parse_assignments']
+           'find_experiment', 'read_parameters', 'read_table', 'read_values', 'setting_names', 'check_values',
+           'parse_value', 'parse_assignments']
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #8ff165cf
 import ast, json, os, re, sys
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from fastcore.basics import patch
 
-from ..core import PARAMETERS, PROFILES, Rule, pick, project_root
+from ..core import PARAMETERS, PROFILES, Rule, check_overrides, pick, project_root, suggest
 
 # What reads notebooks would else build a grammar of internationalised addresses, for seconds; they hold none
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -186,12 +186,14 @@ def find_experiment(
     if str(name).endswith(".ipynb"):
         if Path(name).is_file(): return Path(name)
         raise FileNotFoundError(f"there is no notebook at {name}")
-    known = [experiment.path for experiment in list_experiments()]
+    known = sorted((project_root()/"nbs").glob("[0-9]*.ipynb"))
     for path in known:
         number, _, rest = path.stem.partition("_")
         if str(name) in (path.stem, number, number.lstrip("0"), rest): return path
-    names = ", ".join(path.stem for path in known) or "none yet"
-    raise FileNotFoundError(f"there is no experiment {str(name)!r}; there are: {names}")
+    stems = [path.stem for path in known]
+    near = suggest(name, [*(stem.partition("_")[2] for stem in stems), *stems])
+    names = ", ".join(stems) or "none yet"
+    raise FileNotFoundError(f"there is no experiment {str(name)!r}{near or ';'} there are: {names}")
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #704b7cd3
 def read_parameters(
@@ -247,6 +249,26 @@ def read_table(
     return {group.arg: {row.arg: row.value for row in getattr(group.value, "keywords",
                                                               ())} for group in groups}
 
+def read_values(
+    path: str|Path, # an experiment notebook
+) -> dict[str, tuple|None]: # setting -> its value at each profile; None: an expression, known in the run only
+    """The settings that `overrides` may replace.
+
+    Parameters
+    ----------
+    path : str|Path
+        an experiment notebook
+
+    Returns
+    -------
+    dict[str, tuple|None]
+        setting -> its value at each profile; None: an expression, known in the run only
+    """
+    def literal(node):
+        try: return ast.literal_eval(node)
+        except ValueError: return None
+    return {name: literal(row) for rows in read_table(path).values() for name, row in rows.items()}
+
 def setting_names(
     path: str|Path, # an experiment notebook
 ) -> list[str]:
@@ -261,7 +283,7 @@ def setting_names(
     -------
     list[str]
     """
-    return [name for rows in read_table(path).values() for name in rows]
+    return list(read_values(path))
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #5c1e0c05
 KINDS = {bool: Rule("true or false", lambda x: isinstance(x, bool)),
@@ -294,20 +316,21 @@ def check_values(
     values : dict[str, Any]
         parameters besides the profile
     """
-    known, settings = read_parameters(path), setting_names(path)
+    known, settings = read_parameters(path), read_values(path)
     pick(profile, demo=0, small=0, paper=0)
     if "profile" in values: raise ValueError("the profile is given by -p, not by -P")
     for name in ("profile", *values):
         if name in known: continue
-        told = f"{path.stem} has no parameter {name!r}; "
         if name in settings:
             value = json.dumps(values[name])
-            raise ValueError(f"{told}{name} is a setting of its table: -P 'overrides={{{name}: {value}}}'")
+            raise ValueError(f"{path.stem} has no parameter {name!r}; {name} is a setting of "
+                             f"its table: -P 'overrides={{{name}: {value}}}'")
         more = f"; and settings, to be given in overrides: {', '.join(settings)}" if settings else ""
-        raise ValueError(f"{told}it has: {', '.join(known) or 'none'}{more}")
+        near = suggest(name, [*known, *settings])
+        raise ValueError(f"{path.stem} has no parameter {name!r}{near or ';'} "
+                         f"it has: {', '.join(known) or 'none'}{more}")
     for name, value in values.items(): _check_value(name, value, known[name])
-    if settings and (unknown := ", ".join(sorted(set(values.get("overrides") or ()) - set(settings)))):
-        raise ValueError(f"overrides: {path.stem} has no setting {unknown}; there are {', '.join(settings)}")
+    if settings: check_overrides(settings, values.get("overrides"))
 
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #77306e71
 def _yaml_loader() -> type:

@@ -17,9 +17,8 @@ from fastcore.basics import patch
 
 from .. import figures, results
 from ..core import (
-    PARAMETERS, PROFILES, broadcast_from_rank0, run_on_rank0, cache_dir, fingerprint, atomic_path,
-    seed_everything,
-    settings_for, set_num_threads, write_atomic)
+    PARAMETERS, PROFILES, atomic_path, broadcast_from_rank0, cache_dir, check_overrides, fingerprint,
+    run_on_rank0, seed_everything, settings_for, set_num_threads, write_atomic)
 from ..encoders.base import TextsTruncated
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e889ebec
@@ -39,23 +38,6 @@ def _check_table(table: Table) -> None:
     names = [name for rows in table.values() for name in rows]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"table has {', '.join(repeated)} more than once: expected each name in one group")
-
-def _has_type(value: Any, example: Any) -> bool:
-    "Whether a value can replace an example; JSON has no tuples, and whole numbers stand for floats."
-    if isinstance(example, bool) or isinstance(value, bool): return type(value) is type(example)
-    if isinstance(example, float): return isinstance(value, (int, float))
-    if isinstance(example, (list, tuple)): return isinstance(value, (list, tuple))
-    return isinstance(value, type(example))
-
-def _check_overrides(rows: Mapping[str, tuple], overrides: Mapping[str, Any]) -> None:
-    if unknown := ", ".join(sorted(set(overrides) - set(rows))):
-        raise ValueError(f"overrides: no setting {unknown}; there are {', '.join(rows)}")
-    for name, value in overrides.items():
-        examples = rows[name]
-        if any(_has_type(value, example) for example in examples): continue
-        if all(example is None for example in examples): continue # the table does not say which type it has
-        types = sorted({"None" if example is None else type(example).__name__ for example in examples})
-        raise ValueError(f"overrides: {name}={value!r}: expected a value of type {' or '.join(types)}")
 
 def read_settings(
     table: Table, # group -> setting -> (demo, small, paper)
@@ -83,7 +65,7 @@ def read_settings(
     _check_table(table)
     rows = {name: row for group in table.values() for name, row in group.items()}
     values = settings_for(profile, rows)
-    _check_overrides(rows, overrides or {})
+    check_overrides(rows, overrides)
     values |= dict(overrides or {})
     groups = {}
     for group in GROUPS:

@@ -34,6 +34,7 @@ import pytest
 
 from sentnb import experiments
 from sentnb.encoders import PixelEncoder, TextEncoder
+from sentnb.encoders.base import TextsTruncated
 from sentnb.experiments.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,11 +49,14 @@ def test_5_two_texts_that_differ_at_the_end(tmp_path, capsys):
     texts = [words + end for end in ("buys bread", "sings a song about the war")]
     (tmp_path/"long.txt").write_text("\n".join(texts))
     asked = ["encode", str(tmp_path/"long.txt"), "-m", "sentnb-small", "-o", str(tmp_path/"long.npy")]
-    assert experiments.main(asked) == 0 and "cut" not in capsys.readouterr().err
+    assert experiments.main([*asked, "--long", "scroll"]) == 0 and "truncated" not in capsys.readouterr().err
     a, b = np.load(tmp_path/"long.npy")
     assert a @ b < 0.9999
-    assert experiments.main([*asked, "--long", "truncate"]) == 0
-    assert "2 of 2 texts were truncated at" in capsys.readouterr().err
+    assert experiments.main(asked) == 0
+    said = capsys.readouterr().err
+    assert "2 of 2 texts were truncated at" in said and "--long scroll" in said
+    with pytest.warns(TextsTruncated): in_python = PixelEncoder.from_pretrained("sentnb-small").encode(texts)
+    np.testing.assert_allclose(np.load(tmp_path/"long.npy"), in_python, atol=1e-6) # one default
 
 
 def test_7_the_claims_come_before_the_tables():

@@ -166,7 +166,7 @@ def describe_limit(self: PixelEncoder,
     -------
     str
     """
-    return f"at {patches} patches; long='scroll' (of from_pretrained, or replace) reads them whole"
+    return f"at {patches} patches; long='scroll' of from_pretrained (--long scroll) reads them whole"
 
 # %% ../../../nbs/api/2_encoders/04_pixel/02_encoder.ipynb #41bdd28f
 @patch
