@@ -11,7 +11,8 @@ PACKAGE = ROOT/"sentnb"
 LAYERS = dict(core=0, renderer=1, augmenters=1, losses=1, corpora=1, results=1, figures=1,
               encoders=2, training=3, evaluation=3, recipes=4, experiments=5)
 WITHOUT_TORCH = ("renderer", "augmenters", "corpora", "results", "figures", "experiments")
-WITH_TORCH = ("experiments.study", "experiments.requirements", "experiments.plan", "experiments.shipping")
+WITH_TORCH = ("experiments.study", "experiments.requirements", "experiments.plan", "experiments.shipping",
+              "experiments.environment")
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "_modidx.py")
 NOTEBOOKS = sorted(path
