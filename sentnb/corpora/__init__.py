@@ -23,6 +23,7 @@ from sentnb.corpora.pretraining import (
 from .provenance import dataset_identity, dataset_sha256, get_provenance, rows_sha256
 from .sets import (
     DATASETS, STS, TESTS, TEXT_SOURCES, datasets_with_role, describe, get_dataset)
+from .tables import TABLES, read_columns
 from .tatoeba_languages import (
     TATOEBA_FAMILIES, TATOEBA_SCRIPTS, WITHOUT_PARALLEL, get_family, get_script, get_script_code)
 from .texts import (
