@@ -282,10 +282,11 @@ def reviews(folder, name):
 @holds("allenai/c4")
 def pages_of_the_web(folder, name):
     "C4, the first two of its files, and mC4, of each language many: compressed lines, which end paragraphs."
-    texts = world().documents("en", n=300)
+    texts, length = world().documents("en", n=2400), 24   # pages of several passages of 256 tokens
+    pages = ["\n".join(texts[start:start + length]) for start in range(0, len(texts), length)]
     for k in range(2):
-        rows = [dict(text=f"{a}\n{b}", timestamp="2019-04-25T12:57:54Z", url="https://example.org")
-                for a, b in zip(texts[k::4], texts[k + 2::4])]
+        rows = [dict(text=text, timestamp="2019-04-25T12:57:54Z", url="https://example.org")
+                for text in pages[k::2]]
         json_lines(folder/"en"/f"c4-train.{k:05d}-of-01024.json.gz", rows)
     others = "af ar bg bn el et eu fa fi iw hi hu id ja jv ka kk ko ml mr sw ta te th fil tr ur vi".split()
     for i, language in enumerate((*LANGUAGES, *others)):

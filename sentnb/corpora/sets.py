@@ -230,12 +230,12 @@ declare("wikimedia/wikipedia",
         hub_id="wikimedia/wikipedia", revision="b04c8d1ceb2f5cd4588862100d08de323dccfbaa",
         hub_config="20231101.en")
 declare("allenai/c4",
-        "C4, cleaned English web pages of Common Crawl of April 2019: the first 10 of its 1,024 files",
+        "C4, cleaned English web pages of Common Crawl of April 2019, read over the network as far as needed",
         "ODC-BY 1.0; Common Crawl's terms", "Raffel et al. 2020",
         "https://github.com/allenai/allennlp/discussions/5056",
         columns=("text", "timestamp", "url"), hub_id="allenai/c4",
-        revision="1588ec454efa1a09f29cd18ddd04fe05fc8653a2", size=3_190_000_000,
-        hub_file="en/c4-train.0000?-of-01024.json.gz", streaming=True)
+        revision="1588ec454efa1a09f29cd18ddd04fe05fc8653a2",
+        hub_file="en/c4-train.*.json.gz", streaming=True)
 declare("text/wikinews_en", "English Wikinews articles, cleaned, paragraphs kept",
         "CC BY 2.5", "Wikinews contributors", "https://en.wikinews.org", columns=_ARTICLE,
         pretraining=PretrainingRole("wikinews", {"en": ("text",)}, order=3))
