@@ -17,7 +17,8 @@ from sentnb.encoders.base import check_encoder
 from sentnb.losses import info_nce
 from sentnb.losses.contrastive import gather
 from sentnb.training import (
-    Batch, Branch, CoSENT, CosineRegression, InfoNCE, Objective, Perturbed, Stage, SupCon, Task)
+    Batch, Branch, Classification, CoSENT, CosineRegression, InfoNCE, Objective, Perturbed, Stage, SupCon,
+    Task)
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (24, 16, 48), dtype=np.uint8)
@@ -26,7 +27,8 @@ VECTORS = RNG.normal(size=(24, 12)).astype(np.float32)
 SCORED = [(a, b, float(score)) for a, b, score in zip(TEXTS[::2], TEXTS[1::2], RNG.uniform(size=24))]
 LABELLED = [(text, int(label)) for text, label in zip(TEXTS, LABELS)]
 KNOWN = dict(regression=(SCORED, CosineRegression()), ranking=(SCORED, CoSENT()),
-             labels=(LABELLED, SupCon(Perturbed("word_shuffle"))))
+             labels=(LABELLED, SupCon(Perturbed("word_shuffle"))),
+             classes=(LABELLED, Classification(classes=3)))
 
 
 class Own(nn.Module):

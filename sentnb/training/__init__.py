@@ -6,9 +6,9 @@
 __all__ = ['BatchRNG', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'ImageViews', 'Batch', 'Objective',
            'TextObjective', 'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse',
            'Momentum', 'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'fit',
-           'scheduled_learning_rate', 'Branch', 'TimeIsUp', 'average_weights', 'CosineRegression', 'CoSENT', 'SupCon',
-           'AdditiveMargin', 'MaxHinge', 'SumHinge', 'Entailment', 'Rows', 'WordDistillation', 'PictureSupCon',
-           'ConditionalMasked']
+           'scheduled_learning_rate', 'Branch', 'TimeIsUp', 'average_weights', 'Classification', 'CosineRegression',
+           'CoSENT', 'SupCon', 'AdditiveMargin', 'MaxHinge', 'SumHinge', 'Entailment', 'Rows', 'WordDistillation',
+           'PictureSupCon', 'ConditionalMasked']
 
 # %% ../../nbs/api/3_training/00_training.ipynb #0074c451
 from .views import BatchRNG, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
@@ -18,7 +18,7 @@ from .simcse import AMI, SimCSE, micse, Momentum, ContrastiveTension, MirrorBERT
 from .stages import Stage, Task, batch_indices, epochs
 from .loop import fit, scheduled_learning_rate
 from .branches import Branch, TimeIsUp, average_weights
-from .supervised import CosineRegression, CoSENT, SupCon
+from .supervised import Classification, CosineRegression, CoSENT, SupCon
 from .margin import AdditiveMargin, MaxHinge, SumHinge, Entailment
 from ..core.arrow import Rows
 from .word_distillation import WordDistillation
@@ -30,6 +30,6 @@ _all_ = [
     "Batch", "Objective", "TextObjective", "InfoNCE", "Distillation", "Masked",
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
     "SCD", "Stage", "Task", "epochs", "batch_indices", "fit", "scheduled_learning_rate", "Branch", "TimeIsUp",
-    "average_weights", "CosineRegression", "CoSENT", "SupCon",
+    "average_weights", "Classification", "CosineRegression", "CoSENT", "SupCon",
     "AdditiveMargin", "MaxHinge", "SumHinge", "Entailment", "Rows", "WordDistillation", "PictureSupCon",
     "ConditionalMasked"]
