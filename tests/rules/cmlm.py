@@ -80,7 +80,8 @@ def over_languages(tables, table, first, second, second_table=None):
     return settle_by(pooled, [above(a, b, l) for l, (a, b) in zip(names, pairs)])
 
 
-def monolingual(tables): return [over_languages(tables, 3, "CMLM", row) for row in ("mBERT", "MLM (CC)", "XLM-R")]
+def monolingual(tables):
+    return [over_languages(tables, 3, "CMLM", row) for row in ("mBERT", "MLM (CC)", "XLM-R")]
 
 
 def strategies(tables): return [over_languages(tables, 4, "S3", row) for row in ("S1", "S2", "LASER")]
@@ -108,7 +109,8 @@ def sentiment(tables):
     halves = [f"Encoder parameters are {kind} during finetuning | " for kind in ("frozen", "trained")]
     languages = ("English", "French", "German", "Japanese")
     def score(row): return mean(point(tables, 6, half + row, l) for half in halves for l in languages)
-    return [above(score("CMLM"), score("mBERT"), "mBERT"), above(score("CMLM"), score("MLM (CC)"), "MLM (CC)"),
+    return [above(score("CMLM"), score("mBERT"), "mBERT"),
+            above(score("CMLM"), score("MLM (CC)"), "MLM (CC)"),
             above(score("CMLM+ BR + NLI"), score("CMLM"), "BR and NLI")]
 
 
