@@ -19,6 +19,7 @@ from .. import figures, results
 from ..core import (
     PARAMETERS, PROFILES, atomic_path, broadcast_from_rank0, cache_dir, check_overrides, fingerprint,
     run_on_rank0, seed_everything, settings_for, set_num_threads, write_atomic)
+from ..core.arrow import Rows
 from ..encoders.base import TextsTruncated
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e889ebec
@@ -379,6 +380,36 @@ def cached(self: Study,
         run_on_rank0(lambda: write(value if together else compute()))
     if array.is_file(): return np.load(array, allow_pickle=False)
     return json.loads(path.read_text(encoding="utf-8"), object_hook=_from_json)
+
+# %% ../../nbs/api/5_experiments/01_study.ipynb #6e2b1c41
+@patch
+def stored_rows(self: Study,
+    name: str, # readable part of the file name
+    key: Any, # everything that decides the rows: a list of JSON values
+    read: Callable[[], Iterable], # called if the rows are not in the store; texts or tuples of them
+) -> Rows: # of a mapped file
+    """Examples from the store, read and written first if they are missing: by rank 0, for all processes.
+
+    Parameters
+    ----------
+    name : str
+        readable part of the file name
+    key : Any
+        everything that decides the rows: a list of JSON values
+    read : Callable[[], Iterable]
+        called if the rows are not in the store; texts or tuples of them
+
+    Returns
+    -------
+    Rows
+        of a mapped file
+    """
+    file = self.store/"rows"/f"{name}-{fingerprint(key)}.arrow"
+    def write():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Rows.stored(read(), file)
+    if not broadcast_from_rank0(file.is_file()): run_on_rank0(write)
+    return Rows.mapped(file)
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e00597f3
 @patch

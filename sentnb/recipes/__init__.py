@@ -7,15 +7,15 @@ __all__ = ['KINDS', 'RECIPE_KINDS', 'PERTURBATIONS', 'TestFilter', 'TrainingData
            'find_neighbouring_passages', 'SOURCES', 'load_hub_nli_pairs', 'load_scored_pairs', 'load_training_data',
            'EXTERNAL_MODELS', 'Prompted', 'materialise_difference', 'resolve_model', 'lower_layers',
            'external_checkpoint', 'load_external_encoder', 'package_folder', 'save_difference', 'parse_bases',
-           'pretrain_base', 'load_initial_encoder', 'load_initial_text_encoder', 'CYCLE', 'MEMBERS', 'PIXEL_LINGUIST',
-           'STAGES', 'Recipe', 'stage_examples', 'normalize_shares', 'drop_words', 'train_recipe', 'INFERENCE_SETS',
-           'Ranking', 'load_frozen_base', 'load_inference_examples', 'create_lens', 'train_on_inference',
-           'train_on_translations', 'load_parallel_text', 'store_states', 'load_verses', 'SIMCSE_DATASET',
-           'BEFORE_TRAINING', 'ConditionGrid', 'add_published_rows', 'WithHead', 'add_head', 'add_scores', 'draw_gains',
-           'estimate_lead', 'load_backbone', 'make_base_loader', 'name_backbones', 'scores_by_seed', 'select_seeds',
-           'settle_on_bases', 'settle_significance', 'unpaired_p_value', 'load_inference_triples',
-           'load_translated_sentences', 'load_similarity_tests', 'load_sentences', 'load_language_tests',
-           'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise', 'get_history']
+           'pretrain_base', 'load_initial_encoder', 'load_initial_text_encoder', 'randomize_weights', 'CYCLE',
+           'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'stage_examples', 'normalize_shares', 'drop_words',
+           'train_recipe', 'INFERENCE_SETS', 'Ranking', 'load_frozen_base', 'load_inference_examples', 'create_lens',
+           'train_on_inference', 'train_on_translations', 'load_parallel_text', 'store_states', 'load_verses',
+           'SIMCSE_DATASET', 'BEFORE_TRAINING', 'ConditionGrid', 'add_published_rows', 'WithHead', 'add_head',
+           'add_scores', 'draw_gains', 'estimate_lead', 'load_backbone', 'make_base_loader', 'name_backbones',
+           'scores_by_seed', 'select_seeds', 'settle_on_bases', 'settle_significance', 'unpaired_p_value',
+           'load_inference_triples', 'load_translated_sentences', 'load_similarity_tests', 'load_sentences',
+           'load_language_tests', 'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise', 'get_history']
 
 # %% ../../nbs/api/4_recipes/00_recipes.ipynb #821687e4
 from .data import (
@@ -27,7 +27,7 @@ from sentnb.recipes.external_models import (
     load_external_encoder, package_folder,
     save_difference)
 from .initial_encoders import (
-    parse_bases, pretrain_base, load_initial_encoder, load_initial_text_encoder)
+    parse_bases, pretrain_base, load_initial_encoder, load_initial_text_encoder, randomize_weights)
 from sentnb.recipes.recipe import (
     CYCLE, MEMBERS, PIXEL_LINGUIST, STAGES, Recipe, stage_examples, normalize_shares, drop_words,
     train_recipe)
@@ -52,7 +52,8 @@ _all_ = [
     "materialise_difference", "resolve_model",
     "lower_layers", "external_checkpoint", "load_external_encoder", "package_folder", "save_difference",
     "parse_bases",
-    "pretrain_base", "load_initial_encoder", "load_initial_text_encoder", "CYCLE", "MEMBERS",
+    "pretrain_base", "load_initial_encoder", "load_initial_text_encoder", "randomize_weights",
+    "CYCLE", "MEMBERS",
     "PIXEL_LINGUIST",
     "STAGES", "Recipe", "stage_examples", "normalize_shares", "drop_words", "train_recipe", 
     "INFERENCE_SETS", "Ranking",
