@@ -11,9 +11,10 @@ from sentnb.encoders import (
     FeatureStore, Lens, LensConfig, PixelConfig, PixelEncoder, small_text_encoder, train_wordpiece)
 from sentnb.encoders.checkpoints import weights_digest
 from sentnb.encoders.features import base_fingerprint, token_states
-from sentnb.encoders.lens import KINDS, binary_vectors, hamming, shared_features
+from sentnb.encoders.lens import (
+    KINDS, WITHOUT_PARAMETERS, binary_cosine, binary_vectors, hamming, shared_features)
 from sentnb.renderer import RenderConfig
-from sentnb.training import Batch, Stage, fit
+from sentnb.training import Batch, DevLoss, Stage, fit, scheduled_learning_rate
 from sentnb.training.margin import Entailment, MaxHinge
 
 TEXTS = ["a cat", "the river runs to the sea, and it rains", "ein Hund", "Хлеб", "x"]
@@ -195,7 +196,7 @@ def test_to_another_device_the_base_goes_along(base, kind, stored, tmp_path):
     assert lens.bfloat16() is lens and {weight.dtype for weight in base.parameters()} == {torch.float32}
     assert lens.to("meta") is lens and lens.device.type == lens.base.device.type == "meta"
     assert {weight.device.type for module in (lens, base) for weight in module.parameters()} == {"meta"}
-    assert copied.base is lens.base and copied.device.type == ("meta" if kind == "mean" else "cpu")
+    assert copied.base is lens.base and copied.device.type == ("meta" if kind in WITHOUT_PARAMETERS else "cpu")
 
 
 class Elsewhere:
@@ -239,3 +240,73 @@ def test_the_classifiers_of_premise_and_hypothesis(base, objective):
         if layer + 2 < len(weights): x = np.maximum(x, 0)
     log_sums = np.log(np.exp(x).sum(1))
     assert loss == pytest.approx(np.mean(log_sums - x[range(3), classes]), abs=1e-6)
+
+
+def test_binary_vectors_are_compared_by_cosine():
+    rng = np.random.default_rng(1)
+    a, b = (rng.normal(size=(n, 30)) > 1 for n in (7, 5))
+    a[2] = False                                        # no active feature
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    norms = np.linalg.norm(x, axis=1)[:, None]*np.linalg.norm(y, axis=1)[None]
+    expected = np.divide(x @ y.T, norms, out=np.zeros_like(norms), where=norms > 0)
+    np.testing.assert_allclose(binary_cosine(binary_vectors(x, .5), binary_vectors(y, .5)), expected, atol=1e-12)
+
+
+def test_the_first_token_is_that_of_the_base(base):
+    vectors = Lens(base, LensConfig("first")).encode(TEXTS, normalize=False)
+    for text, vector in zip(TEXTS, vectors):
+        states, _ = token_states(base, [text])
+        np.testing.assert_allclose(vector, states[0, 0].numpy(), atol=1e-5)
+
+
+def test_the_rate_is_that_of_the_transformer():
+    "Vaswani et al. 2017, Eq. 3, in numbers of steps from 1."
+    width, warmup = 1024, 40
+    for step in range(1, 500):
+        expected = width**-.5*min(step**-.5, step*warmup**-1.5)
+        rate = scheduled_learning_rate(step - 1, 500, (width*warmup)**-.5, warmup, "inverse square root")
+        assert rate == pytest.approx(expected, rel=1e-12)
+
+
+INFERENCE = [(a, b, i % 3) for i, (a, b) in enumerate(PAIRS*2)]
+DEV = [(a, b, (label + 1) % 3) for a, b, label in INFERENCE[:4]]   # the loss rises as soon as training fits
+
+
+def cross_entropy(lens, state, rows):
+    "In float64, from the vectors: an independent computation of the loss on dev."
+    u, v = (lens.encode([row[side] for row in rows], normalize=False).astype(np.float64) for side in (0, 1))
+    x = np.hstack([u, v, u*v, abs(u - v)])
+    first, second = (layer for layer in state if isinstance(layer, torch.nn.Linear))
+    for n, layer in enumerate((first, second)):
+        x = x @ layer.weight.detach().double().numpy().T + layer.bias.detach().double().numpy()
+        if n == 0: x = np.maximum(x, 0)
+    classes = [row[2] for row in rows]
+    return float(np.mean(np.log(np.exp(x).sum(1)) - x[range(len(rows)), classes]))
+
+
+def test_training_stops_by_the_loss_on_dev(base, tmp_path):
+    torch.manual_seed(3)
+    lens, objective, seen = Lens(base, LensConfig("simple", width=12)), Entailment(product=True, hidden=8), []
+
+    class Spy(DevLoss):
+        def __call__(self, encoder, stage, states):
+            score = super().__call__(encoder, stage, states)
+            weights = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+            seen.append((score, cross_entropy(encoder, states[0], DEV), weights))
+            return score
+
+    stage = Stage("inference", INFERENCE, objective, steps=12, batch_size=4, learning_rate=3e-2, keep="best")
+    history = fit(lens, [stage], tmp_path, dev=Spy(DEV), eval_every=2, show_progress=False)
+    assert [row["dev"] for row in history if "dev" in row] == [score for score, *_ in seen]
+    for score, expected, _ in seen: assert -score == pytest.approx(expected, abs=1e-5)
+    best = max(seen, key=lambda entry: entry[0])
+    assert best is not seen[-1]
+    kept = Lens.from_pretrained(tmp_path/"00-inference", base).state_dict()
+    assert all(torch.equal(weight, best[2][name]) for name, weight in kept.items())
+
+
+def test_a_loss_on_dev_needs_an_objective_that_has_one(base, tmp_path):
+    lens = Lens(base, LensConfig("simple", width=12))
+    with pytest.raises(ValueError, match="whose objective has dev_loss"):
+        fit(lens, [Stage("translation", PAIRS, MaxHinge(), steps=1, batch_size=4)], tmp_path,
+            dev=DevLoss(PAIRS), show_progress=False)

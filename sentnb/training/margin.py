@@ -154,3 +154,15 @@ class Entailment(Supervised):
         features = pair_features(*vectors.float().chunk(2), product=self.product)
         logits = gather(state(features))
         return F.cross_entropy(logits.float(), gather(targets)[:, 0])
+
+    @torch.no_grad()
+    def dev_loss(self, encoder: Any, state: nn.Module, examples: Sequence[Any]) -> float:
+        "The mean cross-entropy of examples that are not trained on, for early stopping (`loop.DevLoss`)."
+        total = 0.
+        for start in range(0, len(examples), 1024):
+            *sides, targets = map(list, zip(*examples[start:start + 1024]))
+            vectors = [encoder.encode(side, normalize=False, show_progress=False) for side in sides]
+            features = pair_features(*map(torch.from_numpy, vectors), product=self.product)
+            logits = state(features.to(encoder.device)).float().cpu()
+            total += F.cross_entropy(logits, torch.tensor(targets), reduction="sum").item()
+        return total/len(examples)
