@@ -268,7 +268,7 @@ def test_the_rate_is_that_of_the_transformer():
         assert rate == pytest.approx(expected, rel=1e-12)
 
 
-INFERENCE = [(a, b, i % 3) for i, (a, b) in enumerate(PAIRS*2)]
+INFERENCE = [(*pair, i % 3) for i, pair in enumerate(PAIRS + [pair[::-1] for pair in PAIRS])]
 DEV = [(a, b, (label + 1) % 3) for a, b, label in INFERENCE[:4]]   # the loss rises as soon as training fits
 
 
@@ -295,7 +295,7 @@ def test_training_stops_by_the_loss_on_dev(base, tmp_path):
             seen.append((score, cross_entropy(encoder, states[0], DEV), weights))
             return score
 
-    stage = Stage("inference", INFERENCE, objective, steps=12, batch_size=4, learning_rate=3e-2, keep="best")
+    stage = Stage("inference", INFERENCE, objective, steps=20, batch_size=8, learning_rate=3e-2, keep="best")
     history = fit(lens, [stage], tmp_path, dev=Spy(DEV), eval_every=2, show_progress=False)
     assert [row["dev"] for row in history if "dev" in row] == [score for score, *_ in seen]
     for score, expected, _ in seen: assert -score == pytest.approx(expected, abs=1e-5)
