@@ -283,8 +283,7 @@ def divergence(self: Steps, problem: str, k: int, step: int) -> FloatingPointErr
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #2f023e9b
 class DevLoss:
-    """As `dev` of `fit`: minus the loss of dev examples, of a stage with one task whose objective has
-    `dev_loss`.
+    """As `dev` of `fit`: minus the loss of dev examples. The stage has one task, its objective `dev_loss`.
 
     >>> fit(lens, [stage], folder, dev=DevLoss(held_out), eval_every=50)   # the stage has keep="best"
 
