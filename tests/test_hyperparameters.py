@@ -14,7 +14,7 @@ MICSE = ("07_micse_lowshot", "08_micse_attention")
 LENSING, MINING = "13_lensing", "14_mining"
 
 SEARCHED = {row: f"a range, which test_search_ranges compares: {row}" for row in
-            ("batch", "dropout", "gating", "margin")}
+            ("batch", "dropout", "gating", "hidden", "margin")}
 VISUAL, AUDIO = "09_visualcse", "10_audiocse"   # "text_lr 0" is the first of that row
 BOTH = VISUAL, AUDIO
 LARGE = "RoBERTa-large is not run"
@@ -116,18 +116,17 @@ USED = {
     ("lensing", "Warmup steps (random search range)"): "1k to 16k, test_search_ranges",
     ("lensing", "Embedding dropout rate (random search range)"): SEARCHED["dropout"],
     ("lensing", "Gating layer size (random search range)"): SEARCHED["gating"],
-    ("lensing", "Hidden layer size (Classifier) (random search range)"): [
-        (name, "hidden", 512) for name in (LENSING, MINING)],
+    ("lensing", "Hidden layer size (Classifier) (random search range)"): SEARCHED["hidden"],
     ("lensing", "Margin (Ranker) (random search range)"): SEARCHED["margin"],
     ("lensing", "values chosen by the search"): "the paper does not state them; chosen by each run",
     ("lensing", "number of random search trials"): "the paper does not state it",
-    ("lensing", "optimizer"): "AdamW without decay of weights; its schedule falls in a line",
+    ("lensing", "optimizer"): "AdamW without decay of weights; Ranking and Classifying have its schedule",
     ("lensing", "initial learning rate"): [(name, row, None) for name in (LENSING, MINING)
                                            for row in ("lr", "sums_lr", "nli_lr")],
-    ("lensing", "parallel data sizes N"): "10k, 100k and 1M of TED talks; not 10M, nor 100M",
-    ("lensing", "epochs, 100M"): "not run",
-    ("lensing", "model selection, translation"): "matching error on held-out translations",
-    ("lensing", "model selection, NLI"): "early stopping, on the dev set of STS-B",
+    ("lensing", "parallel data sizes N"): "SIZES of 13, of OPUS; test_sizes_of_lensing",
+    ("lensing", "epochs, 100M"): "one pass, of OPUS: train_on_translations of 13",
+    ("lensing", "model selection, translation"): "matching error on newstest2013, or held-out translations",
+    ("lensing", "model selection, NLI"): "early stopping by the loss on held-out NLI: DevLoss",
     ("lensing", "NLI data"): "gowitheflow/allnli-sup, made of both",
     ("lensing", "translation data"): "TED talks; OPUS where the setting opus names a folder of it",
     ("lensing", "classifier"): "training.margin.pair_features and Entailment(product=True)",
@@ -289,7 +288,7 @@ def test_search_ranges():
     "The space of 13 at paper is the paper's Table 3."
     said = {row.split(" (")[0]: value for (paper, row), value in rows().items() if "random search" in row}
     names = {"batch": "Batch size", "dropout": "Embedding dropout rate", "gating": "Gating layer size",
-             "margin": "Margin", "warmup": "Warmup steps"}
+             "hidden": "Hidden layer size", "margin": "Margin", "warmup": "Warmup steps"}
     path = ROOT/"nbs"/f"{LENSING}.ipynb"
     space = spaces_of(path)["SPACE"]
     assert space.keys() == names.keys()
@@ -306,6 +305,18 @@ def spaces_of(path):
     return {node.targets[0].id: {word.arg: ast.literal_eval(word.value) for word in node.value.keywords}
             for node in ast.parse(code).body if isinstance(node, ast.Assign)
             and isinstance(node.value, ast.Call) and getattr(node.targets[0], "id", "") in ("SPACE", "TINY")}
+
+
+def test_sizes_of_lensing():
+    "10k to 100M."
+    sizes = of_paper(LENSING, "sizes")
+    names = [f"{n//1000}k" if n < 1e6 else f"{n//1_000_000}M" for n in sizes]
+    assert names == rows()["lensing", "parallel data sizes N"].split(", ")
+
+
+def test_sbert_reads_the_pairs_of_the_lens():
+    "At demo as many, None; at paper its authors' one epoch."
+    assert table_of(ROOT/"nbs"/f"{LENSING}.ipynb")["sbert_epochs"] == (None, 1)
 
 
 def test_numbers_are_read():

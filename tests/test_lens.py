@@ -196,7 +196,8 @@ def test_to_another_device_the_base_goes_along(base, kind, stored, tmp_path):
     assert lens.bfloat16() is lens and {weight.dtype for weight in base.parameters()} == {torch.float32}
     assert lens.to("meta") is lens and lens.device.type == lens.base.device.type == "meta"
     assert {weight.device.type for module in (lens, base) for weight in module.parameters()} == {"meta"}
-    assert copied.base is lens.base and copied.device.type == ("meta" if kind in WITHOUT_PARAMETERS else "cpu")
+    device = "meta" if kind in WITHOUT_PARAMETERS else "cpu"
+    assert copied.base is lens.base and copied.device.type == device
 
 
 class Elsewhere:
@@ -249,7 +250,8 @@ def test_binary_vectors_are_compared_by_cosine():
     x, y = a.astype(np.float64), b.astype(np.float64)
     norms = np.linalg.norm(x, axis=1)[:, None]*np.linalg.norm(y, axis=1)[None]
     expected = np.divide(x @ y.T, norms, out=np.zeros_like(norms), where=norms > 0)
-    np.testing.assert_allclose(binary_cosine(binary_vectors(x, .5), binary_vectors(y, .5)), expected, atol=1e-12)
+    found = binary_cosine(binary_vectors(x, .5), binary_vectors(y, .5))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_first_token_is_that_of_the_base(base):

@@ -330,7 +330,7 @@ class Classifying:
     ----------
     steps : int
     objective : Entailment, default Entailment(product=True, hidden=512)
-        the paper's; Entailment() is Sentence-BERT's
+        the paper's; Sentence-BERT's: Entailment()
     batch : int, default 128
     warmup : int, default 100
         steps, at most
@@ -340,7 +340,7 @@ class Classifying:
         of the learning rate, as the paper's; Sentence-BERT's is linear
     """
     steps: int
-    objective: Entailment = Entailment(product=True, hidden=512) # the paper's; Entailment() is Sentence-BERT's
+    objective: Entailment = Entailment(product=True, hidden=512) # the paper's; Sentence-BERT's: Entailment()
     batch: int = 128
     warmup: int = 100 # steps, at most
     lr: float|None = None # None: (width times warmup)^-1/2

@@ -424,7 +424,7 @@ def fit(
     output_dir: str|Path, # folder for checkpoints, one for each run
     resume: bool=True, # whether a run with the same settings is continued
     seed: int=0,
-    dev: Callable[[Any], float|dict]|DevLoss|None=None, # score on dev, or a dict with "score"; higher is better
+    dev: Callable|DevLoss|None=None, # encoder -> score on dev, or a dict with "score"; higher is better
     eval_every: int|None=None, # number of steps between evaluations; None: only at the end of a stage
     save_every: int|str="5 minutes", # interval between checkpoints: a time or a number of steps
     mixed_precision: str="no", # "no", "tf32" (TF32 matrix products on a GPU), "bf16" or "fp16"
@@ -452,8 +452,8 @@ def fit(
     resume : bool, default True
         whether a run with the same settings is continued
     seed : int, default 0
-    dev : Callable[[Any], float|dict]|DevLoss|None, default None
-        score on dev, or a dict with "score"; higher is better
+    dev : Callable|DevLoss|None, default None
+        encoder -> score on dev, or a dict with "score"; higher is better
     eval_every : int|None, default None
         number of steps between evaluations; None: only at the end of a stage
     save_every : int|str, default "5 minutes"
