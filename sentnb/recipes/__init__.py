@@ -9,13 +9,14 @@ __all__ = ['KINDS', 'RECIPE_KINDS', 'PERTURBATIONS', 'TestFilter', 'TrainingData
            'external_checkpoint', 'load_external_encoder', 'package_folder', 'save_difference', 'parse_bases',
            'pretrain_base', 'load_initial_encoder', 'load_initial_text_encoder', 'randomize_weights', 'CYCLE',
            'MEMBERS', 'PIXEL_LINGUIST', 'STAGES', 'Recipe', 'stage_examples', 'normalize_shares', 'drop_words',
-           'train_recipe', 'INFERENCE_SETS', 'Ranking', 'load_frozen_base', 'load_inference_examples', 'create_lens',
-           'train_on_inference', 'train_on_translations', 'load_parallel_text', 'store_states', 'load_verses',
-           'SIMCSE_DATASET', 'BEFORE_TRAINING', 'ConditionGrid', 'add_published_rows', 'WithHead', 'add_head',
-           'add_scores', 'draw_gains', 'estimate_lead', 'load_backbone', 'make_base_loader', 'name_backbones',
-           'scores_by_seed', 'select_seeds', 'settle_on_bases', 'settle_significance', 'unpaired_p_value',
-           'load_inference_triples', 'load_translated_sentences', 'load_similarity_tests', 'load_sentences',
-           'load_language_tests', 'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise', 'get_history']
+           'train_recipe', 'INFERENCE_SETS', 'Ranking', 'Classifying', 'get_best_score', 'hold_out_inference',
+           'load_frozen_base', 'load_inference_examples', 'create_lens', 'train_on_inference', 'train_on_translations',
+           'load_parallel_text', 'store_states', 'load_verses', 'SIMCSE_DATASET', 'BEFORE_TRAINING', 'ConditionGrid',
+           'add_published_rows', 'WithHead', 'add_head', 'add_scores', 'draw_gains', 'estimate_lead', 'load_backbone',
+           'make_base_loader', 'name_backbones', 'scores_by_seed', 'select_seeds', 'settle_on_bases',
+           'settle_significance', 'unpaired_p_value', 'load_inference_triples', 'load_translated_sentences',
+           'load_similarity_tests', 'load_sentences', 'load_language_tests', 'load_transfer_tasks', 'HISTORIES',
+           'History', 'find_unmet_premise', 'get_history']
 
 # %% ../../nbs/api/4_recipes/00_recipes.ipynb #821687e4
 from .data import (
@@ -32,9 +33,9 @@ from sentnb.recipes.recipe import (
     CYCLE, MEMBERS, PIXEL_LINGUIST, STAGES, Recipe, stage_examples, normalize_shares, drop_words,
     train_recipe)
 from .lenses import (
-    INFERENCE_SETS, Ranking, load_frozen_base, load_inference_examples, create_lens, train_on_inference,
-    train_on_translations,
-    load_parallel_text, store_states, load_verses)
+    INFERENCE_SETS, Classifying, Ranking, create_lens, get_best_score, hold_out_inference, load_frozen_base,
+    load_inference_examples, load_parallel_text, load_verses, store_states, train_on_inference,
+    train_on_translations)
 from .similarity import (
     SIMCSE_DATASET, load_inference_triples, load_translated_sentences, load_similarity_tests,
     load_sentences, load_language_tests, load_transfer_tasks)
@@ -56,7 +57,7 @@ _all_ = [
     "CYCLE", "MEMBERS",
     "PIXEL_LINGUIST",
     "STAGES", "Recipe", "stage_examples", "normalize_shares", "drop_words", "train_recipe", 
-    "INFERENCE_SETS", "Ranking",
+    "INFERENCE_SETS", "Ranking", "Classifying", "get_best_score", "hold_out_inference",
     "load_frozen_base", "load_inference_examples", "create_lens", "train_on_inference",
     "train_on_translations", "load_parallel_text",
     "store_states", "load_verses", "SIMCSE_DATASET", "BEFORE_TRAINING", "ConditionGrid", "add_published_rows",
