@@ -75,10 +75,9 @@ USED = {
     ("micse", "base model"): [("07_micse_lowshot", "starts 0", "google-bert/bert-base-uncased"),
                               ("08_micse_attention", "base", "google-bert/bert-base-uncased")],
     ("micse", "temperature tau"): "SimCSE's default; test_constants",
-    ("micse", "lambda"): [("07_micse_lowshot", "ami_weights", [2.5e-3]),
-                          ("08_micse_attention", "weights", [2.5e-3])],
-    ("micse", "lambda coarse grid"): "the paper's choice is taken",
-    ("micse", "lambda fine grid"): "the paper's choice is taken",
+    ("micse", "lambda"): [("08_micse_attention", "weights", [2.5e-3])],
+    ("micse", "lambda coarse grid"): "07 searches it at each size; test_lambda_grid",
+    ("micse", "lambda fine grid"): "07 adds the paper's choice to the coarse grid; test_lambda_grid",
     ("micse", "batch size"): [(name, "batch", 50) for name in MICSE],
     ("micse", "learning rate"): [("08_micse_attention", "lr", 3e-5)],
     ("micse", "warm-up steps"): [(name, "warmup", 250) for name in MICSE],
@@ -100,7 +99,7 @@ USED = {
     ("micse", "pooling"): [("08_micse_attention", "pooling", "cls")],
     ("micse", "views"): "SimCSE's: two draws of dropout",
     ("micse", "evaluation"): "sts.aggregate, all subsets together; SentEval is not run",
-    ("micse", "baselines"): "their rates are from memory, and cited so",
+    ("micse", "baselines"): "`authors` of 07: the scripts of CT, Mirror-BERT and SCD; test_baselines",
     ("micse", "data size of the text claim"): "the share 0.5% of 07's sizes",
     ("micse", "slices in Figure 8"): [("08_micse_attention", "slices", (3, 4))],
     ("micse", "dependency parser"): [("08_micse_attention", "trees", "en_core_web_sm")],
@@ -337,6 +336,27 @@ def test_steps_are_one_epoch():
     assert epochs("05_leapfrog", "parallel_steps", "batch", p + a) == pytest.approx(1, abs=.01)
     assert epochs("05_leapfrog", "bilingual_steps", "batch", 5_000 + a) == pytest.approx(1, abs=.01)
     assert of_paper("05_leapfrog", "inference") == "once"
+
+
+def test_lambda_grid():
+    "Powers of ten from 1e-5 to 1, and the value that the paper found between them."
+    said = numbers_in(rows()["micse", "lambda coarse grid"])
+    grid = of_paper("07_micse_lowshot", "ami_weights")
+    found, = numbers_in(rows()["micse", "lambda"])
+    assert grid[0] == said[-1] == 1e-5 and grid[-1] == said[0] == 1
+    assert grid == sorted([*(10.**-k for k in range(6)), found])
+
+
+def test_baselines():
+    "One pass over a million sentences; CT as many steps as its script has; the constants are the defaults."
+    from sentnb.training import SCD, ContrastiveTension, MirrorBERT
+    authors = of_paper("07_micse_lowshot", "authors")
+    for method in ("Mirror-BERT", "Mirror (avg.)", "SCD"):
+        assert authors[method]["steps"] == 1_000_000//authors[method]["batch"]
+    assert authors["CT"]["batch"] == 2*(1 + 2*ContrastiveTension().negatives)
+    assert (MirrorBERT().temperature, MirrorBERT().hidden, MirrorBERT().shortest) == (.04, 5, 30)
+    assert (SCD().dropout, SCD().temperature, SCD().alpha, SCD().off_diagonal, SCD().projection) == (
+        (.05, .155), .05, .005225, .012, of_paper("07_micse_lowshot", "projection"))
 
 
 def test_warm_ups_are_the_scripts():

@@ -13,7 +13,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ...core import LANGUAGES, derive_seed
-from .grammar import ORDERS, Grammar, load_lexicon
+from .grammar import ORDERS, Grammar, add_heads, load_lexicon
 from .scenes import SPLITS, Scene, World
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #a95a051d
@@ -342,7 +342,7 @@ def trees(self: Microworld,
     n: int=1_000, # rows
     split: str="train", # one of SPLITS
 ) -> list[tuple[str, str]]: # sentence, its tree
-    """English sentences of `n` different scenes with their linearised dependency trees, see `Grammar.tree`.
+    """English sentences of `n` different scenes with their linearised dependency trees, see `add_heads`.
 
     Parameters
     ----------
@@ -359,7 +359,8 @@ def trees(self: Microworld,
     grammar, rng, rows = self.grammars["en"], self._rng(split, n, "trees"), []
     for scene, _ in zip(self._scenes(rng, split), range(n)):
         style, order = _draw_form(rng)
-        rows.append((grammar.sentence(scene, style, order), grammar.tree(scene, style, order)))
+        tree = add_heads(grammar.tree(scene, style, order))
+        rows.append((grammar.sentence(scene, style, order), tree))
     return rows
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #0e8a3861
