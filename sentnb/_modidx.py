@@ -457,6 +457,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                                             'sentnb/corpora/microworld/grammar.py'),
                                                    'sentnb.corpora.microworld.grammar._starts_with_vowel': ( 'api/1_corpora/08_microworld/grammar.html#_starts_with_vowel',
                                                                                                              'sentnb/corpora/microworld/grammar.py'),
+                                                   'sentnb.corpora.microworld.grammar.add_heads': ( 'api/1_corpora/08_microworld/grammar.html#add_heads',
+                                                                                                    'sentnb/corpora/microworld/grammar.py'),
                                                    'sentnb.corpora.microworld.grammar.load_lexicon': ( 'api/1_corpora/08_microworld/grammar.html#load_lexicon',
                                                                                                        'sentnb/corpora/microworld/grammar.py')},
             'sentnb.corpora.microworld.images_and_sounds': { 'sentnb.corpora.microworld.images_and_sounds.Images': ( 'api/1_corpora/08_microworld/images_and_sounds.html#images',
