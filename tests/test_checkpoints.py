@@ -12,7 +12,8 @@ from sentnb.results import prose_numbers
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = sorted(path.parent for path in (ROOT/"data"/"checkpoints").glob("*/config.json"))
-ALLOWED = {"README.md", "config.json", "model.safetensors", "scores.csv", "sentnb.json", "training.csv",
+ALLOWED = {"README.md", "SHA256SUMS", "config.json", "model.safetensors", "scores.csv", "sentnb.json",
+           "training.csv",
            "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
 DIFFERENCES = sorted(path.parent for path in (ROOT/"data"/"checkpoints").glob("*/difference.safetensors"))
@@ -39,7 +40,8 @@ SENTENCE_ENCODERS = [folder for folder in FOLDERS if ("bitext", "mean, trained")
 @each
 def test_what_is_in_the_folder(folder):
     files = {path.name for path in folder.iterdir()}
-    assert {"README.md", "config.json", "model.safetensors", "scores.csv", "training.csv"} <= files <= ALLOWED
+    expected = {"README.md", "SHA256SUMS", "config.json", "model.safetensors", "scores.csv", "training.csv"}
+    assert expected <= files <= ALLOWED
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 15e6
     card = (folder/"README.md").read_text(encoding="utf-8")
     assert card.startswith(f"# {folder.name}\n") and {"## Scores", "## Limits"} <= set(card.splitlines())
@@ -86,8 +88,8 @@ def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
 def test_a_difference_is_whole_and_scores_what_its_card_says(folder, hub):
     from sentnb import corpora, recipes
     from sentnb.evaluation import geometry, sts
-    assert {path.name for path in folder.iterdir()} == {"README.md", "difference.safetensors", "scores.csv",
-                                                        "training.csv"}
+    assert {path.name for path in folder.iterdir()} == {"README.md", "SHA256SUMS", "difference.safetensors",
+                                                        "scores.csv", "training.csv"}
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 15e6
     card = (folder/"README.md").read_text(encoding="utf-8")
     assert card.startswith(f"# {folder.name}\n") and {"## Scores", "## Limits"} <= set(card.splitlines())

@@ -258,7 +258,8 @@ def test_a_foreign_state_file_is_refused_and_kept(content, tmp_path):
     if content is None: save_file({"w": torch.zeros(2)}, state)
     else: state.write_bytes(content)
     before = state.read_bytes()
-    with pytest.raises(ValueError, match="is not the state of a run"): quick(tiny(), [one_stage()], tmp_path)
+    with pytest.raises(ValueError, match="is not the state of a run|cannot be read"):
+        quick(tiny(), [one_stage()], tmp_path)
     assert state.read_bytes() == before
     quick(tiny(), [one_stage()], tmp_path, resume=False)
 

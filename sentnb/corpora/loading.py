@@ -6,13 +6,14 @@
 __all__ = ['stream_rows', 'load', 'open_split', 'map_split', 'documents']
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #023c1bf9
-import itertools, json, tempfile
+import contextlib, itertools, json, tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from ..core.arrow import Rows
 from .declarations import Dataset
 from .locations import (
-    _GITHUB, _advice, _mirror_folder, _open_hub, _parquet_files, _read_original)
+    _GITHUB, _advice, _check_digests, _mirror_folder, _open_hub, _parquet_files, _read_original)
 from .sets import get_dataset
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #f91b07db
@@ -54,19 +55,35 @@ def _class_names(dataset: Dataset, schema) -> list[str]|None: # schema of a parq
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
     return metadata.get("info", {}).get("features", {}).get("label", {}).get("names")
 
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    "Errors of Arrow and of `datasets` name the file or folder that is read, which theirs do not."
+    try: yield
+    except FileNotFoundError: raise
+    except Exception as error:
+        if str(path) in str(error): raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise ValueError(f"{path} cannot be read ({reason}); fetch it again") from None
+
+def _read_parquet(file: Path, columns: list[str]|None) -> list[dict]:
+    import pyarrow.parquet as parquet
+    with _naming(file):
+        return parquet.read_table(file, columns=columns, partitioning=None).to_pylist()
+
 def _load_mirror(dataset: Dataset, config: str, split: str, columns: list[str]|None) -> list[dict]:
     folder = _mirror_folder(dataset.name)
     files = _parquet_files(folder, config, split)
     if files:
         import pyarrow.parquet as parquet
-        schema = parquet.read_schema(files[0])
+        with _naming(files[0]): schema = parquet.read_schema(files[0])
         _check_columns(dataset, config, schema.names, columns)
         names = _class_names(dataset, schema)
         read = _with_label(columns, names)
-        tables = (parquet.read_table(file, columns=read, partitioning=None) for file in files)
-        return list(_name_labels((row for table in tables for row in table.to_pylist()), names, columns))
+        rows = (row for file in files for row in _read_parquet(file, read))
+        return list(_name_labels(rows, names, columns))
     import datasets
-    with tempfile.TemporaryDirectory() as cache:
+    _check_digests(file for file in sorted(folder.rglob("*")) if file.is_file())
+    with tempfile.TemporaryDirectory() as cache, _naming(folder):
         name = None if config == "default" else config
         table = datasets.load_dataset(str(folder), name, split=split, cache_dir=cache)
         return list(_rows(dataset, config, table, columns))
@@ -146,7 +163,9 @@ def load(
     list[dict]
         one dict for each row
     """
-    return list(stream_rows(name, config, split, columns, revision))
+    rows = list(stream_rows(name, config, split, columns, revision))
+    if not rows: raise ValueError(f"{name}, split {split!r}: no rows; the copy is incomplete, fetch it again")
+    return rows
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #4f124451
 def open_split(

@@ -10,7 +10,7 @@ import contextlib, functools, hashlib, os, re, urllib.parse, urllib.request
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ..core import cache_dir, project_root, write_atomic
+from ..core import cache_dir, file_sha256, project_root, write_atomic
 from .declarations import Dataset
 from .sets import get_dataset
 
@@ -39,6 +39,33 @@ def _mirror_folder(
     return folder if any(map(is_data, folder.iterdir())) else None
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #65c084cb
+def _split_manifest(mirror: Path) -> dict[str, str]: # path in the mirror -> sha256
+    "MANIFEST.tsv of the mirror; empty if there is none."
+    manifest = mirror/"MANIFEST.tsv"
+    if not manifest.is_file(): return {}
+    head, *lines = manifest.read_text(encoding="utf-8").splitlines()
+    rows = (dict(zip(head.split("\t"), line.split("\t"))) for line in lines)
+    return {row["path"]: row["sha256"] for row in rows if "path" in row and "sha256" in row}
+
+@functools.lru_cache(None)
+def _manifest_at(mirror: Path, time: int) -> dict[str, str]: return _split_manifest(mirror)
+
+@functools.lru_cache(None)
+def _sha256_at(file: Path, size: int, time: int) -> str: return file_sha256(file)
+
+def _check_digests(files: Iterable[Path]) -> list[Path]: # `files`
+    "ValueError names a file of the mirror that differs from MANIFEST.tsv. A file is read once by a process."
+    files, mirror = list(files), hub_dir()
+    manifest = mirror/"MANIFEST.tsv"
+    if not manifest.is_file(): return files
+    expected = _manifest_at(mirror, manifest.stat().st_mtime_ns)
+    for file in files:
+        sha256 = expected.get(file.relative_to(mirror).as_posix())
+        if sha256 and sha256 != _sha256_at(file, file.stat().st_size, file.stat().st_mtime_ns):
+            raise ValueError(f"{file} differs from what MANIFEST.tsv of the mirror records; fetch it again, or "
+                             "correct its line if the change is intended")
+    return files
+
 def _missing_shards(files: Iterable[Path]) -> list[Path]:
     "The absent files of numbered sets such as `train-00000-of-00003.parquet`."
     shards = {}
@@ -81,7 +108,8 @@ def _parquet_files(
     header = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else None
     entries = [x for x in (header or {}).get("configs", []) if x.get("config_name") == config]
     if not entries: _check_complete(folder, (), (f for f in folder.rglob("*-of-*") if split in f.name))
-    return next(filter(None, (_split_files(folder, entry, split) for entry in entries)), [])
+    files = next(filter(None, (_split_files(folder, entry, split) for entry in entries)), [])
+    return _check_digests(files)
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #890e4083
 def _cached_commits(

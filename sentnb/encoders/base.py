@@ -212,6 +212,14 @@ def collect_truncations(
     finally: _truncations.reset(token)
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #19419b45
+def _require_finite(vectors: np.ndarray, texts: list[str], start: int) -> None: # number of texts[0]
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
+    if not len(wrong): return
+    first = int(wrong[0])
+    raise ValueError(f"the vectors of {len(wrong)} of {len(texts)} texts are not finite, the first of "
+                     f"texts[{start + first}] = {texts[first]!r:.80}; the weights of the encoder are damaged, "
+                     "or its training has diverged")
+
 class SentenceEncoder:
     """Mixin that adds `encode` and `encode_batches` to a class with `encode_window` and `width`.
 
@@ -231,7 +239,8 @@ class SentenceEncoder:
     ) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
         """Encode a stream in constant memory. Warns (`TextsTruncated`) at the end if texts were too long.
 
-        TypeError names the position of a text that is not a str.
+        TypeError names the position of a text that is not a str; ValueError, of one whose vector is not
+        finite.
 
         Parameters
         ----------
@@ -257,6 +266,7 @@ class SentenceEncoder:
         for batch in windows(texts, window):
             with collect_truncations(truncated):
                 vectors = self.encode_window(batch, batch_size, normalize, head)
+            _require_finite(vectors, batch, n)
             n += len(batch)
             yield vectors
         for limit, count in truncated.items(): report_truncation(count, n, limit)

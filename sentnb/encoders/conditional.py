@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from fastcore.basics import patch
-from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
 from ..core import derive_seed, one_of, integer
 from .base import SentenceEncoder, encoder_property, evaluating
-from .checkpoints import Pushable
+from .checkpoints import Pushable, load_weights
 from .text.self_attention import attention_backend, forward_with_maps
 from .text.tokens import split_by_length
 from .text.weights import read_notes, text_folder
@@ -525,7 +524,7 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
         raise ValueError(f"{name} has no projections; create new ones with ConditionalMaskedLanguageModel("
                          "MaskedLanguageModel.from_pretrained(...))")
     model = cls(MaskedLanguageModel.from_pretrained(name, revision, **masking), **notes["conditional"])
-    saved = load_file(folder/"model.safetensors")
+    saved = load_weights(folder/"model.safetensors")
     state = {name: saved[f"projections.{name}"].float() for name in model.projections.state_dict()}
     model.projections.load_state_dict(state)
     if long is not None:

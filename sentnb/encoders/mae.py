@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from fastcore.basics import patch
-from safetensors.torch import load_file
 from torch import nn
 
 from ..core import Rule, one_of, optional, integer
 from .base import encoder_property, evaluating
-from .checkpoints import Pushable, checkpoint_folder, read_json
+from .checkpoints import Pushable, checkpoint_folder, load_weights, read_json
 from .pixel import PixelConfig, PixelEncoder
 from ..losses.reconstruction import masked_patch_loss
 from ..renderer import Picture
@@ -535,7 +534,7 @@ def from_pretrained(cls: MaskedAutoencoder,
     """
     encoder = PixelEncoder.from_pretrained(name, max_patches=max_patches, revision=revision, **options)
     folder = checkpoint_folder(name, revision)
-    values, weights = read_json(folder/"config.json"), load_file(folder/"model.safetensors")
+    values, weights = read_json(folder/"config.json"), load_weights(folder/"model.safetensors")
     state = {key.removeprefix("decoder."): tensor.float()
              for key, tensor in weights.items() if key.startswith("decoder.")}
     if not state or "decoder_hidden_size" not in values:

@@ -19,7 +19,8 @@ from sklearn.random_projection import SparseRandomProjection
 
 from ..core import derive_seed, one_of
 from .base import SentenceEncoder, iterate_texts
-from .checkpoints import checkpoint_folder, read_json, atomic_folder
+from .checkpoints import (
+    atomic_folder, checkpoint_folder, load_weights, naming_file, read_json, save_tensors)
 from ..renderer import clean, split_words
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #3a838a95
@@ -478,7 +479,6 @@ def save_pretrained(self: StaticEncoder,
     FileExistsError
         If the folder contains something else.
     """
-    from safetensors.numpy import save_file
     def is_checkpoint(path):
         config = path/"config.json"
         return config.exists() and read_json(config).get("model_type") == "sentnb-static"
@@ -486,7 +486,7 @@ def save_pretrained(self: StaticEncoder,
     words = json.dumps(self.words, ensure_ascii=False, indent=0)
     config = json.dumps(self.settings(), ensure_ascii=False, indent=1)
     with atomic_folder(folder, is_checkpoint, "checkpoint of static word vectors") as new:
-        save_file(tensors, new/"model.safetensors", metadata={"format": "np"})
+        save_tensors(tensors, new/"model.safetensors")
         (new/"words.json").write_text(words + "\n", encoding="utf-8")
         (new/"config.json").write_text(config + "\n", encoding="utf-8")
     return Path(folder)
@@ -515,22 +515,19 @@ def from_pretrained(cls: StaticEncoder,
     ValueError
         If the files do not fit together.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
     folder = checkpoint_folder(name, revision, ", ".join(_FILES))
     config, weights = read_json(folder/"config.json"), folder/"model.safetensors"
     if config.get("model_type") != "sentnb-static":
         raise ValueError(f"{name} has model_type {config.get('model_type')!r}: expected 'sentnb-static'")
     if missing := [file for file in _FILES if not (folder/file).is_file()]:
         raise FileNotFoundError(f"{name} has no {' and no '.join(missing)}; it is incomplete")
-    try: tensors = load_file(weights)
-    except SafetensorError as error:
-        raise ValueError(f"{weights} cannot be read ({error}); it is broken or incomplete") from None
+    tensors = {key: value.numpy() for key, value in load_weights(weights).items()}
     if set(tensors) != {"vectors", "counts"}:
         names = ", ".join(sorted(tensors))
         raise ValueError(f"{name} contains the tensors {names}: expected counts and vectors")
-    return cls(read_json(folder/"words.json"), tensors["vectors"], tensors["counts"],
-               config["weighting"], config["sif"], config["fitted"])
+    words = read_json(folder/"words.json", list)
+    with naming_file(folder/"config.json"): options = [config[key] for key in ("weighting", "sif", "fitted")]
+    with naming_file(folder): return cls(words, tensors["vectors"], tensors["counts"], *options)
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #a1f04c16
 class CharacterNgrams(SentenceEncoder):

@@ -8,12 +8,13 @@ __all__ = ['MARGINS', 'RETRIEVALS', 'BuccData', 'match_errors', 'match_error', '
            'bucc_data', 'bucc']
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #1331d08b
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..core import one_of
+from ..core import in_range, one_of, optional
 from ..corpora.loading import load
 from ..encoders.base import distinct_vectors
 from .nearest import Nearest, approximate_neighbours, neighbours, unit_vectors
@@ -265,6 +266,7 @@ def _use_once(pairs: list[tuple[int, int, float]]) -> list[tuple[int, int, float
 def check_mining_options(
     retrieval: str, # one of RETRIEVALS
     margin: str, # one of MARGINS
+    threshold: float|None=None, # finite
 ) -> None:
     """Raise ValueError for other values.
 
@@ -274,9 +276,12 @@ def check_mining_options(
         one of RETRIEVALS
     margin : str
         one of MARGINS
+    threshold : float|None, default None
+        finite
     """
     one_of(*RETRIEVALS)("retrieval", retrieval)
     one_of(*MARGINS)("margin", margin)
+    optional(in_range(-math.inf, math.inf, open=True))("threshold", threshold)
 
 def select_pairs(
     nearest: tuple[Nearest, Nearest], # of x in y and of y in x, as from `neighbours`
@@ -358,7 +363,7 @@ def mine(
     list[tuple[int, int, float]]
         row of x, row of y, score; best first
     """
-    check_mining_options(retrieval, margin)
+    check_mining_options(retrieval, margin, threshold)
     search_function = neighbours if exact else approximate_neighbours
     pairs = select_pairs(search_function(x, y, k, block=block, **search), retrieval, margin)
     return pairs if threshold is None else [pair for pair in pairs if pair[2] >= threshold]

@@ -116,6 +116,8 @@ def aggregate(
     """
     cosines = np.asarray(cosines, np.float64)
     gold = np.asarray(gold, np.float64)
+    if len(gold) and np.ptp(gold) == 0:
+        raise ValueError(f"gold: all {len(gold)} scores are {gold[0]:g}, so a correlation is not defined")
     names = ["all"] * len(gold) if subsets is None else list(subsets)
     if len(names) != len(gold):
         raise ValueError(f"{len(names)} subset names for {len(gold)} pairs: expected one for each pair")

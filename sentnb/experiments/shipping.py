@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ..core import data_dir, write_atomic
+from ..encoders.checkpoints import write_sums
 
 # %% ../../nbs/api/5_experiments/04_shipping.ipynb #c1d1349a
 def reload_in_half_precision(
@@ -121,4 +122,5 @@ def ship_checkpoint(
     write_atomic(folder/"training.csv", log)
     write_atomic(folder/"scores.csv", scores.to_csv(index=False, lineterminator="\n"))
     write_atomic(folder/"README.md", card(size))
+    write_sums(folder)
     return folder

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
-from safetensors.torch import load_file as load_torch, save_file as save_torch
 
 from ..core import cache_dir, data_dir, file_sha256, atomic_path
 from ..corpora import hub_dir
 from ..encoders import TextEncoder
 from ..encoders.base import SentenceEncoder
-from ..encoders.checkpoints import MODELS, checkpoint_folder, atomic_folder
+from sentnb.encoders.checkpoints import (
+    MODELS, atomic_folder, check_sums, checkpoint_folder, load_tensors, load_weights, save_tensors,
+    write_sums)
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #b2c07d05
 @dataclass(frozen=True)
@@ -74,12 +73,12 @@ def unpack_weights(
     packed = Path(folder)/"model.q4.safetensors"
     target = cache_dir("unpacked")/f"{Path(folder).name}-{file_sha256(packed)[:12]}"
     if target.is_dir(): return target
-    tensors = load_file(packed)
+    tensors = {name: tensor.numpy() for name, tensor in load_weights(packed).items()}
     whole = {name: values for name, values in tensors.items() if not name.endswith((".q", ".d"))}
     whole |= {name[:-2]: _weights(values, tensors[f"{name[:-2]}.d"])
               for name, values in tensors.items() if name.endswith(".q")}
     with atomic_folder(target, is_replaceable=lambda folder: True) as made:
-        save_file(whole, made/"model.safetensors", metadata=dict(format="pt"))
+        save_tensors(whole, made/"model.safetensors")
         for file in Path(folder).glob("*.json"): shutil.copyfile(file, made/file.name)
     return target
 
@@ -205,7 +204,7 @@ KEPT = ("config.json", "sentnb.json") # what else of a folder is its own; the to
 def _tensors(folder: str|Path) -> dict[str, np.ndarray]:
     files = sorted(Path(folder).glob("model*.safetensors"))
     if not files: raise FileNotFoundError(f"{folder} has no model.safetensors")
-    return {name: tensor.float().numpy() for file in files for name, tensor in load_torch(file).items()}
+    return {name: tensor.float().numpy() for file in files for name, tensor in load_weights(file).items()}
 
 def _old(before: dict[str, np.ndarray], name: str) -> np.ndarray|None: # a model with a head has a prefix
     return before.get(name, before.get(name.partition(".")[2]))
@@ -255,7 +254,8 @@ def save_difference(
     said = {name: (Path(folder)/name).read_text(encoding="utf-8") for name in KEPT}
     said |= dict(base=base, weights=_known_by(before))
     Path(target).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(target) as file: save_file(packed, file, metadata=said)
+    with atomic_path(target) as file: save_tensors(packed, file, **said)
+    write_sums(Path(target).parent)
     return Path(target).stat().st_size
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #affc16e6
@@ -264,8 +264,9 @@ LOWER = {"mbert-standin": ("multilingual-e5-small",
 
 def _difference(name: str) -> Path: return data_dir("checkpoints")/name/"difference.safetensors"
 
-def _said(name: str) -> dict[str, str]: # what `save_difference` noted beside the tensors
-    with safe_open(_difference(name), "np") as opened: return opened.metadata()
+def _read_difference(name: str) -> tuple[dict, dict[str, str]]: # tensors; what `save_difference` noted
+    check_sums(_difference(name).parent)
+    return load_tensors(_difference(name))
 
 def difference_base(
     name: str, # a folder of data/checkpoints, perhaps, or one of LOWER
@@ -283,7 +284,7 @@ def difference_base(
         one of EXTERNAL_MODELS; None where the name is of neither
     """
     if name in LOWER: return LOWER[name][0]
-    return _said(name)["base"] if _difference(name).is_file() else None
+    return _read_difference(name)[1]["base"] if _difference(name).is_file() else None
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #1f7a90c2
 def _cut(name: str) -> Path: # in the cache; an ordinary folder
@@ -294,11 +295,11 @@ def _cut(name: str) -> Path: # in the cache; an ordinary folder
     def kept(tensor): # "encoder.layer.11.output.dense.weight"
         _, of_layer, rest = tensor.partition("encoder.layer.")
         return not of_layer or int(rest.partition(".")[0]) < layers
-    whole = load_torch(folder/"model.safetensors")
+    whole = load_weights(folder/"model.safetensors")
     tensors = {tensor: values for tensor, values in whole.items() if kept(tensor)}
     config = json.loads((folder/"config.json").read_text(encoding="utf-8")) | dict(num_hidden_layers=layers)
     with atomic_folder(target, is_replaceable=lambda folder: True) as made:
-        save_torch(tensors, made/"model.safetensors", metadata=dict(format="pt"))
+        save_tensors(tensors, made/"model.safetensors")
         for file in folder.glob("*.json"): shutil.copyfile(file, made/file.name)
         (made/"config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     return target
@@ -341,7 +342,8 @@ def materialise_difference(
     if not _difference(name).is_file(): return None
     target = cache_dir("unpacked")/f"{name}-{file_sha256(_difference(name))[:12]}"
     if target.is_dir(): return target
-    packed, said = load_file(_difference(name)), _said(name)
+    packed, said = _read_difference(name)
+    packed = {key: tensor.numpy() for key, tensor in packed.items()}
     place, commit, words = external_checkpoint(said["base"])
     folder = checkpoint_folder(place, commit, owner=False)
     before = _tensors(folder)
@@ -350,7 +352,7 @@ def materialise_difference(
                          f"{said['weights']}, not {_known_by(before)}")
     whole = _together(packed, before)
     with atomic_folder(target, is_replaceable=lambda folder: True) as made:
-        save_file(whole, made/"model.safetensors", metadata=dict(format="pt"))
+        save_tensors(whole, made/"model.safetensors")
         for file in ("tokenizer.json", "tokenizer_config.json"): shutil.copyfile(folder/file, made/file)
         for file in KEPT: (made/file).write_text(said[file], encoding="utf-8")
     return target

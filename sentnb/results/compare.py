@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'DIFFERENCE', 'compare', 'names_model', 'our_labels', 'decimals', 'side_by_side', 'both_labels',
-           'to_markdown', 'to_html', 'describe_model', 'describe_substitutes', 'with_models', 'difference']
+           'escape_markdown', 'to_markdown', 'to_html', 'describe_model', 'describe_substitutes', 'with_models',
+           'difference']
 
 # %% ../../nbs/api/1_results/08_compare.ipynb #5b74c7d6
 import html, math, re
@@ -233,6 +234,23 @@ def _caption(comparison: pd.DataFrame) -> str:
     content = "ours alone" if _is_demo(comparison) else "paper / ours"
     return f"{content}, scale: {', '.join(scales) or 'not run'}"
 
+def escape_markdown(
+    text: Any, # its str is used
+) -> str: # safe in Markdown, which would otherwise show HTML
+    """Escape what begins an HTML tag; other characters, such as in `x < 3`, are unchanged.
+
+    Parameters
+    ----------
+    text : Any
+        its str is used
+
+    Returns
+    -------
+    str
+        safe in Markdown, which would otherwise show HTML
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", str(text))
+
 def to_markdown(
     comparison: pd.DataFrame, # of `compare`
     **options, # of `side_by_side`
@@ -252,7 +270,8 @@ def to_markdown(
     """
     wide = side_by_side(comparison, **options)
     rows, columns = (both_labels(comparison, axis) for axis in ("row", "column"))
-    def line(cells): return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    def escaped(cell): return escape_markdown(cell).replace("|", "\\|")
+    def line(cells): return "| " + " | ".join(map(escaped, cells)) + " |"
     head = [_caption(comparison), *(" / ".join(columns[name]) for name in wide.columns)]
     lines = [line(head), "|" + "---|"*(len(wide.columns) + 1)]
     body = [line([" / ".join(rows[row]), *cells]) for row, cells in zip(wide.index, wide.to_numpy())]

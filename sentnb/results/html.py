@@ -11,7 +11,7 @@ import base64, html, re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 import pandas as pd
-from .compare import decimals
+from .compare import decimals, escape_markdown
 from .verdicts import Part, Verdict, measured_parts
 
 # %% ../../nbs/api/1_results/11_html.ipynb #96e5e044
@@ -58,7 +58,7 @@ def frame_markdown(
     -------
     str
     """
-    def cell(text): return re.sub(r"\s+", " ", str(text)).replace("|", "\\|")
+    def cell(text): return re.sub(r"\s+", " ", escape_markdown(text)).replace("|", "\\|")
     def line(texts): return "| " + " | ".join(map(cell, texts)) + " |"
     head = [line(frame.columns), "|" + "---|"*len(frame.columns)]
     return "\n".join(head + [line(texts) for texts in frame.to_numpy()]) + "\n"

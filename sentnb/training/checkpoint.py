@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['to_json_values', 'check_same_settings', 'Progress', 'parse_minutes', 'select_prefix', 'read_state',
-           'remove_leftovers']
+           'remove_leftovers', 'find_damage']
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #5ae2d9f6
-import contextlib, json, re, time
+import contextlib, json, re, shutil, time, warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from fastcore.basics import patch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import nn
 
 from ..core import broadcast_from_rank0, atomic_path, integer
+from ..encoders.checkpoints import load_tensors, read_json, save_tensors
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #6f1c08da
 def to_json_values(value: Any) -> Any:
@@ -127,7 +126,7 @@ def save(self: Progress):
     history = torch.frombuffer(bytearray(json.dumps(self.history).encode()), dtype=torch.uint8)
     with atomic_path(self.file) as temporary:
         tensors = self.tensors() | dict(history=history)
-        save_file(tensors, temporary, metadata={"position": json.dumps(position)})
+        save_tensors(tensors, temporary, position=json.dumps(position))
     self.saved_at = time.perf_counter()
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #03e747d8
@@ -199,21 +198,21 @@ def read_state(
     ValueError
         If the file was not written by `save`.
     """
+    remedy = "move it away, or use resume=False to start again"
+    tensors, metadata = load_tensors(path, remedy)
     try:
-        with safe_open(path, "pt") as file:
-            position = json.loads((file.metadata() or {})["position"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        position = json.loads(metadata["position"])
         position["history"] = json.loads(bytes(tensors.pop("history").numpy()))
         return tensors, position
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is not the state of a run ({type(error).__name__}: {error}); move it away, "
-                         "or use resume=False to start again") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not the state of a run ({type(error).__name__}: {error}); "
+                         f"{remedy}") from None
 
 def remove_leftovers(
     path: Path, # path of the checkpoint
     age: float=3600., # minimal age in seconds, because another run may be writing a newer file
 ):
-    """Remove temporary files of runs that were killed while writing.
+    """Remove temporary files, and folders of stages, of runs that were killed while writing.
 
     Parameters
     ----------
@@ -222,9 +221,35 @@ def remove_leftovers(
     age : float, default 3600.
         minimal age in seconds, because another run may be writing a newer file
     """
-    for temporary in path.parent.glob(f".{path.stem}-*{path.suffix}"):
+    leftovers = *path.parent.glob(f".{path.stem}-*{path.suffix}"), *path.parent.glob(".[0-9][0-9]-*-*")
+    for temporary in leftovers:
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - temporary.stat().st_mtime > age: temporary.unlink()
+            if time.time() - temporary.stat().st_mtime <= age: continue
+            if temporary.is_dir(): shutil.rmtree(temporary)
+            else: temporary.unlink()
+
+def find_damage(
+    folder: Path, # written by save_pretrained at the end of a stage
+) -> str|None: # what is wrong; None: nothing
+    """Whether a folder is there, and its safetensors files contain what was saved.
+
+    Parameters
+    ----------
+    folder : Path
+        written by save_pretrained at the end of a stage
+
+    Returns
+    -------
+    str|None
+        what is wrong; None: nothing
+    """
+    files = sorted(folder.glob("*")) if folder.is_dir() else []
+    if not files: return f"{folder} is missing or empty"
+    try:
+        for file in files:
+            if file.suffix == ".safetensors": load_tensors(file)
+            if file.suffix == ".json": read_json(file, (dict, list))
+    except ValueError as error: return str(error)
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #7b13e6d9
 def _check_same_processes(saved: int, current: int, folder: Path):
@@ -238,6 +263,23 @@ def _should_resume(file: Path, resume: bool) -> bool: # decided by the first pro
     if not resumes or file.exists(): return resumes
     raise FileNotFoundError(f"the first process resumes from {file}, which this process cannot see; set "
                             "SENTNB_CACHE to a folder that all machines share")
+
+@patch
+def _stage_folder(self: Progress, number: int, name: str) -> Path: return self.folder/f"{number:02d}-{name}"
+
+@patch
+def _check_stages(self: Progress):
+    "Write the folder of the last stage again if it is damaged; warn of the others, whose weights are gone."
+    for number, stage in enumerate(self.settings.get("stages", [])[:self.stage]):
+        folder = self._stage_folder(number, stage["name"])
+        if (damage := find_damage(folder)) is None: continue
+        if number == self.stage - 1 and not self.step:
+            if folder.is_dir() and any(folder.iterdir()): folder.rename(f"{folder}.damaged-{time.time_ns()}")
+            self.encoder.save_pretrained(folder)
+            warnings.warn(f"{damage}; the folder was written again from {self.file}", stacklevel=4)
+        else:
+            warnings.warn(f"{damage}; the run continues, but only resume=False would write the encoder of "
+                          f"stage {stage['name']!r} again", stacklevel=4)
 
 @patch
 def load(self: Progress,
@@ -273,6 +315,7 @@ def load(self: Progress,
     if not self.accelerator.is_main_process: return
     if not resumes: self.file.unlink(missing_ok=True)
     remove_leftovers(self.file)
+    if resumes: self._check_stages()
 
 # %% ../../nbs/api/3_training/06_checkpoint.ipynb #1d8f64ea
 @patch
@@ -338,7 +381,7 @@ def end_stage(self: Progress,
         weights to keep: "last" or "best"
     """
     if keep == "best": self.encoder.load_state_dict(self.best)
-    if self.accelerator.is_main_process: self.encoder.save_pretrained(self.folder/f"{self.stage:02d}-{name}")
+    if self.accelerator.is_main_process: self.encoder.save_pretrained(self._stage_folder(self.stage, name))
     self.stage += 1
     self.step = 0
     self.best_score = None

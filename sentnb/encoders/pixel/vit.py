@@ -15,13 +15,17 @@ from fastcore.basics import patch
 from torch import nn
 from torch.nn import functional as F
 
-from ...core import validated, one_of
+from ...core import in_range, integer, one_of, positive, validated
 from ..attention_maps import attend
 
 # %% ../../../nbs/api/2_encoders/04_pixel/01_vit.ipynb #8591a93f
 @dataclasses.dataclass(frozen=True)
-@validated(num_channels=one_of(1, 3), pooling=one_of("mean", "cls", "first and last"),
-           pixel_normalization=one_of(True, False, "whiten"))
+@validated(hidden_size=integer(4), num_hidden_layers=integer(0), num_attention_heads=integer(1),
+           intermediate_size=integer(1), patch_size=integer(2), max_patches=integer(2),
+           num_channels=one_of(1, 3),
+           hidden_dropout_prob=in_range(0, 1), attention_probs_dropout_prob=in_range(0, 1),
+           layer_norm_eps=positive(1e-12), pooling=one_of("mean", "cls", "first and last"),
+           pixel_normalization=one_of(True, False, "whiten"), patch_features=integer(0))
 class PixelConfig:
     """The architecture of a pixel encoder. Field names follow PIXEL's config.json.
 

@@ -6,18 +6,17 @@
 __all__ = []
 
 # %% ../../../nbs/api/2_encoders/04_pixel/04_weights.ipynb #78c02021
-import dataclasses, json, shutil
+import contextlib, dataclasses, json, shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from fastcore.basics import patch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from ..checkpoints import (
-    atomic_folder, checkpoint_folder, missing_safetensors, read_json, tensors_to_save)
+from sentnb.encoders.checkpoints import (
+    atomic_folder, checkpoint_folder, load_weights, missing_safetensors, naming_file, read_json, save_tensors,
+    tensors_to_save)
 from .encoder import PixelEncoder
 from .vit import PixelConfig
 from ...renderer import RenderConfig
@@ -112,7 +111,7 @@ def save_pretrained(self: PixelEncoder,
         return config.exists() and read_json(config).get("model_type") == "sentnb-pixel"
     with atomic_folder(folder, is_checkpoint) as new:
         tensors = tensors_to_save(self.state_dict() | (decoder or {}), half)
-        save_file(tensors, new/"model.safetensors", metadata={"format": "pt"})
+        save_tensors(tensors, new/"model.safetensors")
         config = {"model_type": "sentnb-pixel", **dataclasses.asdict(self.config),
                   "render": self.renderer.config.to_dict(), **(decoder_config or {})}
         text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
@@ -124,8 +123,6 @@ def save_pretrained(self: PixelEncoder,
 def _read_config(folder: Path, name: str|Path) -> dict:
     "Read config.json. ValueError if it is not that of a pixel encoder."
     values = read_json(folder/"config.json")
-    if not isinstance(values, dict):
-        raise ValueError(f"{name}: config.json contains {type(values).__name__}, expected an object")
     if "vocab_size" in values:
         raise ValueError(f"{name} is a text encoder; load it with TextEncoder.from_pretrained")
     if "hidden_size" not in values:
@@ -138,9 +135,22 @@ def _read_weights(folder: Path, name: str|Path) -> dict[str, torch.Tensor]:
     "Read model.safetensors. FileNotFoundError if it is missing, ValueError if it is broken."
     weights = folder/"model.safetensors"
     if not weights.is_file(): raise missing_safetensors(name)
-    try: return load_file(weights)
-    except SafetensorError as error:
-        raise ValueError(f"{weights} cannot be read ({error}); it is broken or incomplete") from None
+    return load_weights(weights)
+
+def _check_sizes(state: dict[str, torch.Tensor], config: PixelConfig, name: str|Path) -> None:
+    "Compare a configuration with the weights, before an encoder of that size is created."
+    def shape(key, axis): return state[key].shape[axis] if key in state else 0
+    embeddings, layer = "vit.embeddings", "vit.encoder.layer"
+    layers = {key.split(".")[3] for key in state if key.startswith(f"{layer}.")}
+    projection = f"{embeddings}.patch_embeddings.projection.weight"
+    actual = dict(
+        hidden_size=shape(f"{embeddings}.cls_token", -1), num_hidden_layers=len(layers),
+        intermediate_size=shape(f"{layer}.0.intermediate.dense.weight", 0) or config.intermediate_size,
+        patch_size=shape(projection, -1), num_channels=shape(projection, 1),
+        patch_features=shape(f"{embeddings}.features.weight", 0))
+    wrong = [f"{key}={getattr(config, key)}, but the weights have {size}"
+             for key, size in actual.items() if getattr(config, key) != size]
+    if wrong: raise ValueError(f"{name} does not fit its config.json: {'; '.join(wrong)}")
 
 def _fit_state(state: dict[str, torch.Tensor], config: PixelConfig) -> dict[str, torch.Tensor]:
     "Remove the decoder of a pre-training checkpoint and the positions past max_patches; convert to float32."
@@ -209,15 +219,19 @@ def from_pretrained(cls: PixelEncoder,
     """
     folder = checkpoint_folder(name, revision, convert=convert)
     values, state = _read_config(folder, name), _read_weights(folder, name)
-    config = PixelConfig.from_dict(values)
-    config = dataclasses.replace(config, head=any(key.startswith("pooler.") for key in state),
-                                 max_patches=config.max_patches if max_patches is None else max_patches)
-    saved = _read_render(values, config)
+    with naming_file(folder/"config.json"):
+        config = PixelConfig.from_dict(values)
+        config = dataclasses.replace(config, head=any(key.startswith("pooler.") for key in state),
+                                     max_patches=config.max_patches if max_patches is None else max_patches)
+        saved = _read_render(values, config)
+    _check_sizes(state, config, name)
+    with naming_file(folder/"config.json") if max_patches is None else contextlib.nullcontext():
+        state = _fit_state(state, config)
     fonts = _select_fonts(folder.iterdir(), saved)
     render = _with_long(_with_fonts(render or saved, saved, fonts), long)
     encoder = cls(_with_dropout(config, dropout), render)
     encoder.fonts = _select_fonts(fonts, render)
-    try: encoder.load_state_dict(_fit_state(state, config))
+    try: encoder.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError(f"{name} does not fit its config.json: {str(error)[:600]}") from None
     return encoder.to(device).eval()

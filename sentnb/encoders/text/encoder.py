@@ -16,17 +16,16 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import torch
 from fastcore.basics import patch
-from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
 from transformers import AutoModel, BertConfig, BertModel
 
-from ...core import fingerprint, one_of
+from ...core import fingerprint, integer, one_of, optional
 from ..attention_maps import map_layers, rejoin
 from sentnb.encoders.base import (
     CPU_ROWS, SentenceEncoder, evaluating, iterate_texts, length_chunks, report_truncation, set_dropout,
     track_chunks)
-from ..checkpoints import Pushable
+from ..checkpoints import Pushable, load_weights, naming_file
 from .self_attention import attention_backend, forward_with_maps
 from .tokens import (
     pad_rows, pool_states, replace_surrogates, split_by_length, truncate_rows)
@@ -502,14 +501,17 @@ def build_encoder(
     -------
     TextEncoder
     """
-    if max_length is None: max_length = notes.get("max_length")
+    saved = dict(pooling="mean", max_length=None, long="truncate") | notes
+    with naming_file(folder/"sentnb.json"):
+        one_of(*POOLINGS)("pooling", saved["pooling"])
+        one_of("truncate", "error")("long", saved["long"])
+        optional(integer(3, max_positions(model)))("max_length", saved["max_length"])
+    if max_length is None: max_length = saved["max_length"]
     head = bool(getattr(model.config, "head", False))
-    encoder = cls(model, tokenizer, pooling or notes.get("pooling", "mean"), max_length,
-                  long or notes.get("long", "truncate"), head)
+    encoder = cls(model, tokenizer, pooling or saved["pooling"], max_length, long or saved["long"], head)
     if head:
-        with safe_open(folder/"model.safetensors", "pt") as file:
-            weights = {name: file.get_tensor(f"head.{name}").float() for name in ("weight", "bias")}
-        encoder.head.load_state_dict(weights)
+        weights = load_weights(folder/"model.safetensors")
+        encoder.head.load_state_dict({name: weights[f"head.{name}"].float() for name in ("weight", "bias")})
     return encoder
 
 @patch(cls_method=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from ..checkpoints import (
-    atomic_folder, checkpoint_folder, missing_safetensors, read_json, tensors_to_save)
+from sentnb.encoders.checkpoints import (
+    atomic_folder, checkpoint_folder, load_weights, missing_safetensors, read_json, save_tensors,
+    tensors_to_save)
 
 # %% ../../../nbs/api/2_encoders/06_text/03_weights.ipynb #f252445b
 def save_checkpoint(
@@ -60,7 +60,7 @@ def save_checkpoint(
         record = path/"sentnb.json"
         return record.is_file() and read_json(record).get("model_type") == "sentnb-text"
     with atomic_folder(folder, is_checkpoint, "text checkpoint of this library") as new:
-        save_file(tensors_to_save(state, half), new/"model.safetensors", metadata={"format": "pt"})
+        save_tensors(tensors_to_save(state, half), new/"model.safetensors")
         # the source of a model, its precision, and the last truncation are not properties of the model
         config = {k: v for k, v in config.items() if k not in ("_name_or_path", "dtype", "torch_dtype")}
         if backend := getattr(tokenizer, "backend_tokenizer", None):
@@ -101,8 +101,7 @@ def text_folder(
     """
     files = "config.json, model.safetensors and a tokeniser"
     folder = checkpoint_folder(name, revision, files, False, convert)
-    values = read_json(folder/"config.json")
-    kind = values.get("model_type") if isinstance(values, dict) else None
+    kind = read_json(folder/"config.json").get("model_type")
     if kind == "sentnb-pixel":
         raise ValueError(f"{name} is a pixel encoder; load it with PixelEncoder.from_pretrained")
     if str(kind).startswith("sentnb-"):
@@ -134,15 +133,23 @@ def _select_encoder(auto, config) -> tuple[type, dict]: # a class of transformer
     parameters = auto._model_mapping[type(config)].__init__.__code__.co_varnames
     return auto, dict(add_pooling_layer=False) if "add_pooling_layer" in parameters else {}
 
+def _first_line(error: Exception) -> str: return f"{str(error).strip().partition(chr(10))[0]:.200}"
+
+def _read_tokenizer(name: str|Path, folder: Path):
+    try: return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    except Exception as error: # the tokenizers library raises Exception itself
+        raise ValueError(f"{name}: the files of the tokeniser cannot be read ({_first_line(error)}); restore "
+                         "them from a copy") from None
+
 def _read_model(auto, name: str|Path, folder: Path) -> tuple[nn.Module, dict]: # model and loading report
     try: config = AutoConfig.from_pretrained(folder, **_LOCAL)
-    except (KeyError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{name}: config.json is not supported ({reason:.200})") from None
+    except Exception as error: # transformers validates with exceptions of several kinds
+        raise ValueError(f"{name}: config.json is not supported ({_first_line(error)})") from None
     auto, options = _select_encoder(auto, config) if auto is AutoModel else (auto, {})
     options |= dict(config=config, use_safetensors=True, output_loading_info=True)
     try: return auto.from_pretrained(folder, **options, **_LOCAL)
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, TypeError, ValueError, AttributeError, LookupError,
+            ArithmeticError) as error:
         raise ValueError(f"{name} cannot be read ({str(error)[:600]}); "
                          "it is broken or does not fit its config.json") from None
 
@@ -212,9 +219,10 @@ def load_checkpoint(
         warnings.warn(f"{name} was saved with variant='averaged': its vectors are means of projections, "
                       "which are ignored here. Load it with ConditionalMaskedLanguageModel.from_pretrained",
                       stacklevel=3)
+    for file in sorted(folder.glob("model*.safetensors")): load_weights(file) # for its checks
     with quiet_transformers():
         model, info = _read_model(auto, name, folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        tokenizer = _read_tokenizer(name, folder)
     missing = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
     if missing:
         raise ValueError(f"{name} does not fit: {len(missing)} weights of {type(model).__name__} "
