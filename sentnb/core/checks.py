@@ -64,11 +64,24 @@ def at_least(
 
 def integer(
     low: int,
+    high: int|None=None, # None: no bound
 ) -> Rule:
-    "A Python or NumPy integer of at least `low`; True and False are rejected."
+    """A Python or NumPy integer from `low` to `high`; True and False are rejected.
+
+    Parameters
+    ----------
+    low : int
+    high : int|None, default None
+        None: no bound
+
+    Returns
+    -------
+    Rule
+    """
     def accepts(x: Any) -> bool:
-        return isinstance(x, numbers.Integral) and not isinstance(x, bool) and x >= low
-    return Rule(f"an integer of at least {low}", accepts)
+        is_integer = isinstance(x, numbers.Integral) and not isinstance(x, bool)
+        return is_integer and low <= x and (high is None or x <= high)
+    return Rule(f"an integer {f'of at least {low}' if high is None else f'from {low} to {high}'}", accepts)
 
 def in_range(
     low: float,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from fastcore.basics import patch
-from safetensors.torch import load_file
 from torch import nn
 
 from ..core import one_of
+from .checkpoints import load_weights
 
 # %% ../../nbs/api/2_encoders/13_multimodal.ipynb #f07a71e7
 IMAGE_SCALES = {   # mean and deviation of red, green and blue, in [0, 1]
@@ -290,7 +290,7 @@ def load_vit(self: PatchInput,
     ValueError
         If a tensor is missing or has another shape.
     """
-    tensors, parameters = load_file(file), dict(self.named_parameters())
+    tensors, parameters = load_weights(file), dict(self.named_parameters())
     loaded = {}
     for name, vit_name in _VIT_NAMES.items():
         matches = [tensor for key, tensor in tensors.items() if key.endswith(f"embeddings.{vit_name}")]

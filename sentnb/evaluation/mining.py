@@ -187,7 +187,8 @@ def mine_files(
     int
         number of pairs written
     """
-    check_mining_options(mining.get("retrieval", "max"), mining.get("margin", "ratio"))
+    options = dict(retrieval="max", margin="ratio", threshold=None)
+    check_mining_options(*(mining.get(name, default) for name, default in options.items()))
     files = [SentenceFile(first), SentenceFile(second)]
     k, most = mining.get("k", 4), min(map(len, files))
     if not 1 <= k <= most:

@@ -334,6 +334,9 @@ def main(
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"sentnb: {_describe_error(error)}{_of_an_extra(error)}", file=sys.stderr)
         return 2
+    except (TypeError, LookupError, ArithmeticError, MemoryError) as error: # their messages need a subject
+        print(f"sentnb: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("sentnb: stopped", file=sys.stderr)
         return 130

@@ -213,7 +213,7 @@ def load_encoder(
     if name in recipes.EXTERNAL_MODELS: return recipes.load_external_encoder(name, device, long=long)
     place, commit = recipes.resolve_model(name)
     folder, options = checkpoint_folder(place, commit), dict(revision=commit, device=device)
-    kind = read_json(folder/"config.json").get("model_type", "")
+    kind = str(read_json(folder/"config.json").get("model_type"))
     if "pixel" in kind: return encoders.PixelEncoder.from_pretrained(place, **options, long=long)
     if kind.startswith("sentnb-"): # that of a class of ours: sentnb-name is NameEncoder
         return getattr(encoders, f"{kind[7:].title()}Encoder").from_pretrained(place, revision=commit)
@@ -252,7 +252,7 @@ def render_text(
     """
     if not text.strip(): raise ValueError(f"text={text!r}: expected a text that is not blank")
     output = prepare_output(output, ".png")
-    integer(1)("scale", scale)
+    integer(1, 64)("scale", scale)
     import numpy
     from sentnb.renderer import Picture, RenderConfig, TextRenderer
     strips = TextRenderer(RenderConfig(**dict(long="scroll") | settings))([text])

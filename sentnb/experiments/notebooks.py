@@ -90,7 +90,14 @@ def read(
         a notebook
     """
     import nbformat
-    return nbformat.read(Path(path), as_version=4)
+    try:
+        notebook = nbformat.read(Path(path), as_version=4)
+        if all("source" in cell for cell in notebook.cells): return notebook
+        reason = "a cell has no source"
+    except OSError: raise
+    except Exception as error: # nbformat raises errors of several kinds
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+    raise ValueError(f"{path} is not a notebook ({reason}); restore it from a copy")
 
 def read_introduction(
     path: str|Path, # an experiment notebook

@@ -162,6 +162,7 @@ def _configure(self: Study, deterministic: bool) -> None:
     "Set the process up: bars, styles, warnings, generators and, where the study computes, threads."
     if not self.show_progress: _silence_bars()
     figures.use_style()
+    pd.options.styler.format.escape = "html" # numbers and evidence are read from files
     pd.options.display.max_colwidth = None # rules, evidence and settings are shown in full
     warnings.simplefilter("ignore", TextsTruncated) # the maximum length of a text is one of the settings
     if "threads" not in self.settings and "torch" not in sys.modules: # seed_everything would import torch
