@@ -62,8 +62,8 @@ def _check_digests(files: Iterable[Path]) -> list[Path]: # `files`
     for file in files:
         sha256 = expected.get(file.relative_to(mirror).as_posix())
         if sha256 and sha256 != _sha256_at(file, file.stat().st_size, file.stat().st_mtime_ns):
-            raise ValueError(f"{file} differs from what MANIFEST.tsv of the mirror records; fetch it again, or "
-                             "correct its line if the change is intended")
+            raise ValueError(f"{file} differs from what MANIFEST.tsv of the mirror records; fetch it again, "
+                             "or correct its line if the change is intended")
     return files
 
 def _missing_shards(files: Iterable[Path]) -> list[Path]:

@@ -217,8 +217,8 @@ def _require_finite(vectors: np.ndarray, texts: list[str], start: int) -> None: 
     if not len(wrong): return
     first = int(wrong[0])
     raise ValueError(f"the vectors of {len(wrong)} of {len(texts)} texts are not finite, the first of "
-                     f"texts[{start + first}] = {texts[first]!r:.80}; the weights of the encoder are damaged, "
-                     "or its training has diverged")
+                     f"texts[{start + first}] = {texts[first]!r:.80}; the weights of the encoder are "
+                     "damaged, or its training has diverged")
 
 class SentenceEncoder:
     """Mixin that adds `encode` and `encode_batches` to a class with `encode_window` and `width`.
