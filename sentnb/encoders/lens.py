@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from fastcore.basics import patch
-from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
 from ..core import Rule, validated, one_of, integer, write_atomic
 from .base import SentenceEncoder, evaluating
-from .checkpoints import Pushable, read_json, atomic_folder
+from .checkpoints import (
+    Pushable, atomic_folder, load_weights, naming_file, read_json, save_tensors)
 from .features import FeatureStore, base_fingerprint, check_states, token_states
 
 # %% ../../nbs/api/2_encoders/11_lens.ipynb #82cc240a
@@ -31,10 +31,10 @@ WITHOUT_PARAMETERS = ("mean", "first")
 @dataclasses.dataclass(frozen=True)
 @validated(
     kind=one_of(*KINDS),
-    width=integer(1),
-    gating=integer(1),
-    convolutions=integer(1),
-    kernel=integer(1),
+    width=integer(1, 65536),
+    gating=integer(1, 8192),
+    convolutions=integer(1, 64),
+    kernel=integer(1, 255),
     dropout=Rule("from 0 to below 1", lambda rate: 0 <= rate < 1),
 )
 class LensConfig:
@@ -384,7 +384,7 @@ def save_pretrained(self: Lens,
         file = path/"config.json"
         return file.is_file() and read_json(file).get("model_type") == "lens"
     with atomic_folder(folder, is_lens, "lens") as new:
-        save_file(weights, new/"model.safetensors", metadata=dict(format="pt"))
+        save_tensors(weights, new/"model.safetensors")
         write_atomic(new/"config.json", json.dumps(config, indent=2) + "\n")
     return Path(folder)
 
@@ -414,14 +414,17 @@ def from_pretrained(cls: Lens,
     """
     config = read_json(Path(folder)/"config.json")
     if config.pop("model_type", None) != "lens": raise ValueError(f"{folder} contains no lens")
-    expected = config.pop("base")
-    lens = cls(base, LensConfig(**config))
+    weights = load_weights(Path(folder)/"model.safetensors")
+    with naming_file(Path(folder)/"config.json"):
+        expected = config.pop("base")
+        lens = cls(base, LensConfig(**config))
     if lens.base_fingerprint != expected:
         raise ValueError(f"the lens in {folder} belongs to the base {expected}, not to "
                          f"{lens.base_fingerprint}, which has another encoder, other weights, or another "
                          "length limit")
-    lens.load_state_dict({name: weight.float() for name, weight in
-                          load_file(Path(folder)/"model.safetensors").items()})
+    try: lens.load_state_dict({name: weight.float() for name, weight in weights.items()})
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {folder} do not fit its config.json: {str(error)[:600]}") from None
     return lens.eval()
 
 # %% ../../nbs/api/2_encoders/11_lens.ipynb #1aee7963
