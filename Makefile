@@ -14,7 +14,7 @@ TORCH   ?= torch==2.13.0
 ARGS    ?=
 
 # The extras come along, so that no test is skipped for want of one.
-WHOLE   := .[notebooks,dev,docs,sentence-transformers,mteb,faiss,minilm]
+WHOLE   := .[notebooks,dev,docs,sentence-transformers,mteb,faiss,minilm,bases]
 
 VENV := .venv
 BIN  := $(VENV)/bin

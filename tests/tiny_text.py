@@ -2,10 +2,10 @@
 import random
 
 import torch
-from transformers import RobertaConfig, RobertaModel
+from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
 from sentnb.encoders import TextEncoder
-from sentnb.encoders.text import small_text_encoder
+from sentnb.encoders.text import small_text_encoder, train_wordpiece
 
 WORDS = ("the a cat dog child sings sleeps plays on in under old small sofa garden table "
          "чашка кошка спит на диване é naïve").split()
@@ -25,3 +25,11 @@ def tiny_roberta(tokenizer) -> TextEncoder:
         intermediate_size=64, max_position_embeddings=20, type_vocab_size=1,
         pad_token_id=0, bos_token_id=2, eos_token_id=3)
     return TextEncoder(RobertaModel(config, add_pooling_layer=False).eval(), tokenizer)
+
+
+def tiny_distilbert() -> TextEncoder:
+    torch.manual_seed(0)
+    tokenizer = train_wordpiece(TEXTS, 120)
+    config = DistilBertConfig(vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64,
+                              max_position_embeddings=64)
+    return TextEncoder(DistilBertModel(config).eval(), tokenizer)

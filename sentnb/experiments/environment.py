@@ -60,8 +60,6 @@ def describe_environment() -> dict[str, str]: # name -> value, in words
 # %% ../../nbs/api/5_experiments/05_environment.ipynb #ab89b273
 def _describe_shipped(folder: Path) -> tuple[str, str, str]: # name, input, source
     from sentnb.encoders.checkpoints import read_json
-    from sentnb.recipes.external_models import difference_base
-    if base := difference_base(folder.name): return folder.name, "tokens", f"shipped; needs {base}"
     pixels = "pixel" in read_json(folder/"config.json").get("model_type", "")
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))/1e6
     return folder.name, "rendered text" if pixels else "tokens", f"shipped, {size:.0f} MB"
@@ -74,9 +72,8 @@ def list_models() -> list[tuple[str, str, str]]: # name, input, and where it is 
     list[tuple[str, str, str]]
         name, input, and where it is read from
     """
-    from sentnb.recipes.external_models import EXTERNAL_MODELS, LOWER, locate_external
+    from sentnb.recipes.external_models import DERIVED_MODELS, EXTERNAL_MODELS, locate_external
     folders = sorted(path for path in data_dir("checkpoints").iterdir() if any(path.glob("*.safetensors")))
     shipped = [_describe_shipped(folder) for folder in folders]
-    lower = [(name, "tokens", f"the {layers} lower layers of {base}")
-             for name, (base, layers) in LOWER.items()]
-    return [*shipped, *lower, *((name, "tokens", locate_external(name)[1]) for name in EXTERNAL_MODELS)]
+    derived = [(name, "tokens", f"made here from {model.source}") for name, model in DERIVED_MODELS.items()]
+    return [*shipped, *derived, *((name, "tokens", locate_external(name)[1]) for name in EXTERNAL_MODELS)]

@@ -22,7 +22,7 @@ from ..encoders.checkpoints import MODELS, read_json
 from ..recipes.data import KINDS
 from ..recipes.sources import SOURCES
 from .requirements import Requirement, locate_requirements, fetch_requirements
-from ..recipes.external_models import LOWER, EXTERNAL_MODELS, PACKAGED, difference_base
+from ..recipes.external_models import DERIVED_MODELS, EXTERNAL_MODELS, PACKAGED
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #e2f66511
 _ROLES = dict(sentences="sentences", visual="sentences", held_out="sentences", documents="documents",
@@ -147,11 +147,7 @@ def read_shape(
     """
     for folder in (data_dir("checkpoints")/model, Path(model)):
         if (folder/"config.json").is_file(): return _shape_of_config(read_json(folder/"config.json"))
-    if base := difference_base(model):
-        shape = read_shape(base)
-        layers = LOWER[model][1] if model in LOWER else shape.layers
-        removed = Shape(shape.layers - layers, shape.width).millions
-        return Shape(layers, shape.width, shape.millions - removed)
+    if model in DERIVED_MODELS: return Shape(*DERIVED_MODELS[model].shape)
     declared = MODELS.get(EXTERNAL_MODELS[model].hub if model in EXTERNAL_MODELS else model)
     if declared and declared.shape: return Shape(*declared.shape)
     raise ValueError(f"the shape of {model!r} is unknown: expected a shipped checkpoint, or a model whose "
@@ -253,7 +249,7 @@ class Plan:
 def _loadable(name: str|None) -> bool: # no word for what is trained on the spot
     if not name: return False
     shipped = (data_dir("checkpoints")/name/"config.json").is_file()
-    known = name in PACKAGED or name in EXTERNAL_MODELS or difference_base(name)
+    known = name in PACKAGED or name in EXTERNAL_MODELS or name in DERIVED_MODELS
     return bool(shipped or known or "/" in name or Path(name).exists())
 
 @patch

@@ -17,7 +17,7 @@ from sentnb.encoders.checkpoints import (
     MODELS, checkpoint_folder, converted_folder, hub_file, hub_revision, missing_safetensors, read_json,
     weights_sha256)
 from ..recipes.external_models import (
-    EXTERNAL_MODELS, PACKAGED, materialise_difference, difference_base, external_checkpoint,
+    DERIVED_MODELS, EXTERNAL_MODELS, PACKAGED, external_checkpoint, resolve_model,
     locate_external, package_folder)
 
 # %% ../../nbs/api/5_experiments/02_requirements.ipynb #112c45a1
@@ -71,7 +71,8 @@ def _in_cache(name: str, commit: str|None, file: str) -> bool:
 # %% ../../nbs/api/5_experiments/02_requirements.ipynb #112c45a2
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Requirement:
     found, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
-    if base := difference_base(name): return replace(_look_for_model(base, revision, convert), name=name)
+    if name in DERIVED_MODELS:
+        return replace(_look_for_model(DERIVED_MODELS[name].source, revision, convert), name=name)
     if name in EXTERNAL_MODELS:
         place, words = locate_external(name)
         if place: return Requirement(**found, place="mirror" if "mirror" in words else "package", bytes=0)
@@ -150,7 +151,7 @@ def _open(name: str, revision: str|None, configs: Collection[str]|None=None) -> 
 def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sha256, fonts
     repository, _, file = name.partition(":")
     if file: return dict(commit=hub_file(repository, file, revision).parent.name)
-    if whole := materialise_difference(name): return dict(sha256=weights_sha256(whole))
+    if name in DERIVED_MODELS: return dict(sha256=weights_sha256(resolve_model(name)[0]))
     if name in EXTERNAL_MODELS:
         place, commit, _ = external_checkpoint(name)
         folder = checkpoint_folder(place, revision or commit, owner=False)

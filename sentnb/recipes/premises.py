@@ -32,11 +32,10 @@ _ENGLISH_TUNED, _MULTILINGUAL_TUNED = History(tuned=True), History(LANGUAGES, tu
 HISTORIES: dict[str, History] = {
     **dict.fromkeys(("pixel-small-mae", "pixel-small-mae-continuous", "pixel-medium-mae",
                      "pixel-medium-mae-continuous", "text-small-mlm", "text-medium-mlm"), _ENGLISH),
-    **dict.fromkeys(("pixel-small-taught", "sentnb-small", "sentnb-small-scratch", "mbert-standin",
-                     "multilingual-e5-small"), _MULTILINGUAL_TUNED),
-    **dict.fromkeys(("bert-standin", "all-MiniLM-L6-v2"), _ENGLISH_TUNED),
-    # distilled from BERT by masked language modelling
-    "distilbert": _ENGLISH,
+    **dict.fromkeys(("pixel-small-taught", "sentnb-small", "sentnb-small-scratch", "multilingual-e5-small",
+                     "multilingual-e5-small-8"), _MULTILINGUAL_TUNED),
+    "all-MiniLM-L6-v2": _ENGLISH_TUNED,
+    **dict.fromkeys(("distilbert", "distilbert-tagger"), _ENGLISH), # distilled from BERT
     # on the Hub
     **dict.fromkeys(("google-bert/bert-base-uncased", "google-bert/bert-large-uncased",
                      "FacebookAI/roberta-base", "FacebookAI/roberta-large",

@@ -46,10 +46,22 @@ def _with_new_head(encoder: TextEncoder) -> nn.Module:
         model.tie_weights()
     return model
 
-def _head_name(model: nn.Module) -> str:
+class _DistilBertHead(nn.Module):
+    "The head of DistilBertForMaskedLM, whose layers are attributes of the model itself."
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.vocab_transform, self.activation = model.vocab_transform, model.activation
+        self.vocab_layer_norm, self.vocab_projector = model.vocab_layer_norm, model.vocab_projector
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor: # [m, d] -> [m, vocabulary]
+        return self.vocab_projector(self.vocab_layer_norm(self.activation(self.vocab_transform(states))))
+
+def _head(model: nn.Module) -> tuple[str, nn.Module]: # its prefix in a file, with a dot; the head
     for name in ("cls", "lm_head"):
-        if hasattr(model, name): return name
-    raise ValueError(f"{type(model).__name__} has neither a `cls` head, as BERT, nor a `lm_head`, as RoBERTa")
+        if hasattr(model, name): return f"{name}.", getattr(model, name)
+    if hasattr(model, "vocab_projector"): return "", _DistilBertHead(model)
+    raise ValueError(f"{type(model).__name__} has none of the known heads: `cls` as BERT, `lm_head` as "
+                     "RoBERTa, `vocab_projector` as DistilBERT")
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #5204b91b
 class MaskedLanguageModel(Pushable, nn.Module):
@@ -87,9 +99,9 @@ class MaskedLanguageModel(Pushable, nn.Module):
         super().__init__()
         _check_masking(encoder.tokenizer, mask_ratio, mask_share, random_share)
         if model is None: model = _with_new_head(encoder)
-        self._name = _head_name(model)
+        self._head_prefix, head = _head(model)
         self._prefix, self._architecture = model.base_model_prefix, type(model).__name__
-        self.encoder, self.decoder = encoder, getattr(model, self._name)
+        self.encoder, self.decoder = encoder, head
         self.mask_ratio, self.mask_share, self.random_share = mask_ratio, mask_share, random_share
         self._special = set(encoder.tokenizer.all_special_ids)
         self._ordinary = [i for i in range(len(encoder.tokenizer)) if i not in self._special]
@@ -307,9 +319,9 @@ def save_pretrained(self: MaskedLanguageModel,
     Path
         the folder
     """
-    parts = {self._prefix: self.encoder.model, self._name: self.decoder}
-    state = {f"{part}.{name}": weight
-             for part, module in parts.items() for name, weight in module.state_dict().items()}
+    parts = {f"{self._prefix}.": self.encoder.model, self._head_prefix: self.decoder}
+    state = {prefix + name: weight
+             for prefix, module in parts.items() for name, weight in module.state_dict().items()}
     masking = dict(mask_ratio=self.mask_ratio, mask_share=self.mask_share, random_share=self.random_share)
     state |= extra_weights or {}
     return save_encoder(self.encoder, folder, state, self._architecture, half, **masking, **notes)
