@@ -16,8 +16,6 @@ ALLOWED = {"README.md", "SHA256SUMS", "config.json", "model.safetensors", "score
            "training.csv",
            "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
-DIFFERENCES = sorted(path.parent for path in (ROOT/"data"/"checkpoints").glob("*/difference.safetensors"))
-
 pytestmark = pytest.mark.skipif(not FOLDERS, reason="data/checkpoints holds no encoder")
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
@@ -82,37 +80,6 @@ def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
     assert change == pytest.approx(card["robustness, change", "char_swap"], abs=0.05)
     mpqa = 100*transfer.evaluate(encoder, "MPQA")["accuracy"]   # the quickest; one phrase of 10,606 is 0.01
     assert mpqa == pytest.approx(card["transfer", "MPQA"], abs=0.05)
-
-
-@pytest.mark.parametrize("folder", DIFFERENCES, ids=lambda folder: folder.name)
-def test_a_difference_is_whole_and_scores_what_its_card_says(folder, hub):
-    from sentnb import corpora, recipes
-    from sentnb.evaluation import geometry, sts
-    assert {path.name for path in folder.iterdir()} == {"README.md", "SHA256SUMS", "difference.safetensors",
-                                                        "scores.csv", "training.csv"}
-    assert sum(path.stat().st_size for path in folder.iterdir()) <= 15e6
-    card = (folder/"README.md").read_text(encoding="utf-8")
-    assert card.startswith(f"# {folder.name}\n") and {"## Scores", "## Limits"} <= set(card.splitlines())
-    encoder = recipes.load_initial_text_encoder(folder.name, pooling="mean", max_length=64)
-    assert f"{sum(p.numel() for p in encoder.parameters()):,} parameters" in card
-    said = {column: float(row["value"]) for (_, column), row in scores(folder).items()}
-    first, second, gold = corpora.sts_pairs("STS-B", "en", "dev")
-    texts = list(dict.fromkeys([*first, *second]))
-    vectors = encoder.encode(texts, show_progress=False)   # of length 1; read once, for both
-    place = {text: i for i, text in enumerate(texts)}
-    cosines = [float(vectors[place[a]] @ vectors[place[b]]) for a, b in zip(first, second)]
-    score, anisotropy = 100*sts.spearman(cosines, gold), geometry.anisotropy(vectors)
-    assert score == pytest.approx(said["mean"], abs=0.02) and f"{said['mean']:.2f}" in card
-    assert anisotropy == pytest.approx(said["anisotropy"], abs=1e-3) and f"{anisotropy:.3f}" in card
-    assert f"{said['[CLS]']:.2f}" in card
-
-
-@pytest.mark.parametrize("folder", DIFFERENCES, ids=lambda folder: folder.name)
-def test_the_training_of_a_difference_went_as_its_log_says(folder):
-    "Fewer nats a hidden token at the end, and the tuning for sentences gone."
-    with open(folder/"training.csv", newline="", encoding="utf-8") as file: rows = list(csv.DictReader(file))
-    first, last = ({name: float(row[name]) for name in ("loss", "mean")} for row in (rows[0], rows[-1]))
-    assert len(rows) >= 20 and last["loss"] < first["loss"] - 1 and last["mean"] < first["mean"] - 10
 
 
 @each

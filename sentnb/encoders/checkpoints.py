@@ -670,9 +670,6 @@ def checkpoint_folder(
     if folder.exists():
         kind = "a folder without a config.json" if folder.is_dir() else "a file"
         raise FileNotFoundError(f"{name} is {kind}, not a checkpoint: expected a folder with {files}")
-    if shipped and (shipped/str(name)/"difference.safetensors").is_file():
-        raise FileNotFoundError(f"{name} is stored as the difference to another encoder; "
-                                f"load it with recipes.load_initial_text_encoder({str(name)!r})")
     names = sorted(path.parent.name for path in shipped.glob("*/config.json")) if shipped else []
     problem = (f"{str(name)!r} is neither a folder nor a checkpoint in data/checkpoints "
                f"({', '.join(names) or 'none'})")

@@ -20,7 +20,7 @@ from .. import corpora
 from ..core import run_on_rank0, derive_seed, fingerprint, one_of
 from ..encoders import FeatureStore, Lens, LensConfig, PixelEncoder, TextEncoder
 from .data import TestFilter, Pair
-from .external_models import EXTERNAL_MODELS, difference_base, external_checkpoint
+from .external_models import DERIVED_MODELS, EXTERNAL_MODELS, external_checkpoint
 from .sources import SOURCES, load_training_data
 from .initial_encoders import load_initial_text_encoder
 from ..training import Branch, DevLoss, Stage
@@ -55,7 +55,7 @@ def load_frozen_base(
     """
     if name in EXTERNAL_MODELS and run is not None: run.note(f"{name}: where it is from",
                                                              external_checkpoint(name)[2])
-    if name in EXTERNAL_MODELS or "/" in name or difference_base(name):
+    if name in EXTERNAL_MODELS or "/" in name or name in DERIVED_MODELS:
         return load_initial_text_encoder(name, pooling="mean", max_length=max_length, base_layers=layers,
                                   device=device).eval()
     return PixelEncoder.from_pretrained(name).to(device).eval()
