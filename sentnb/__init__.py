@@ -12,3 +12,23 @@ if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
+
+__doc__ = (__doc__ or "") + """
+
+The packages, from the lowest layer to the highest; `from sentnb import losses` loads one:
+
+    core         paths, checks, seeds, files, processes, languages, progress bars
+    renderer     TextRenderer, RenderConfig: text to pixels
+    augmenters   perturb, AUGMENTERS: views of texts and images
+    losses       info_nce, sup_con, attention_mutual_information, max_hinge, ...: functions of tensors
+    corpora      load, read_columns, Microworld: declared data sets, own files, an embedded corpus
+    results      Run, compare, settle: numbers, intervals, verdicts, the report
+    figures      plots by kind, in one style
+    encoders     PixelEncoder, TextEncoder, ...: anything with `encode`
+    training     fit, Stage, InfoNCE, ...: objectives and one loop for all of them
+    evaluation   sts, transfer, bitext, retrieval, geometry, robustness
+    recipes      data and initial encoders that experiments share; external models
+    experiments  Study, Plan, run: the experiments and the command line (`sentnb --help`)
+
+`sentnb models` lists the encoders that load by name, `sentnb info` threads, device and fonts.
+"""

@@ -109,7 +109,8 @@ def code_in_front_doors(root: Path) -> list[str]:
         if not path.endswith("__init__.py"): continue
         for node in ast.parse(source).body:
             text = ast.get_source_segment(source, node)
-            names = text.startswith(("__all__", "_all_", "__version__", "__getattr__, __dir__, __all__"))
+            names = text.startswith(("__all__", "_all_", "__version__", "__doc__",
+                                     "__getattr__, __dir__, __all__"))
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             threads = path == "sentnb/__init__.py" and "OMP_WAIT_POLICY" in text # the one documented effect
             if not (names or docstring or threads or isinstance(node, (ast.Import, ast.ImportFrom))):

@@ -292,10 +292,18 @@ def test_html(figures, profile):
         for text in results.published(table)["printed"]: assert text in said
 
 
+def read_parts(folder):
+    "The overview and the page of each paper: file -> Markdown."
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("report*.md"))}
+
+
 @pytest.mark.parametrize("profile", ["demo", "paper"])
 def test_markdown(figures, profile):
     folder = figures/"90_report"/profile
-    text = (folder/"report.md").read_text(encoding="utf-8")
+    parts = read_parts(folder)
+    text = "\n".join(parts.values())
+    assert {f"report_{paper}.md" for paper in results.PAPERS} < set(parts)
+    assert all(len(part.encode()) < 300_000 for part in parts.values()), "hosts render up to about 512 KB"
     for _, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text):
         assert (folder/path).resolve().is_file() and not path.startswith("/"), path
     assert text.count("![") == 5
@@ -312,9 +320,11 @@ def test_markdown(figures, profile):
         elif row["id"].startswith(("Table", "Figure", "Text")): assert "| not run |" in line
         else: assert "in the library" in line
     for claim in results.claims():
-        line = next(line for line in table if line.startswith(f"| [{claim.id}](#claim-{claim.id}) |"))
+        line = next(line for line in table if line.startswith(f"| [{claim.id}](report_{claim.paper}.md#claim-{claim.id}) |"))
         assert any(f"| {verdict} |" in line for verdict in results.VERDICTS)
-    for link in re.findall(r"\]\(#([^)]+)\)", text): assert f'<a id="{link}"></a>' in text, link
+    for name, part in parts.items():
+        for file, link in re.findall(r"\]\((report\w*\.md|)#([^)]+)\)", part):
+            assert f'<a id="{link}"></a>' in parts[file or name], link
     first = next(line for line in table if line.startswith("| [pixel-3]"))
     assert (
         "| fails | text-small-mlm | that > 0, whole interval | [-2, -1], claimed > 0 | 02_vanilla_geometry |"
@@ -335,11 +345,11 @@ def test_a_demo_never_enters(figures):
                                      re.sub(r"base64,[^\"]*|\"image/png\": \"[^\"]*\"", "", text)), path
         assert not [name for name in results.load_run(figures/"90_report"/profile).details["data"]
                     if "demo" in name]
-    marked = (figures/"90_report"/"demo"/"report.md").read_text(encoding="utf-8")
+    marked = "\n".join(read_parts(figures/"90_report"/"demo").values())
     rows = [line for line in marked.splitlines() if line.endswith("| demonstration |")]
     assert [line.split(" | ")[0] for line in rows] == ["| Table 5", "| Table 8", "| Figure 3"]
     assert "| not run |" in rows[1]
-    assert "demonstration |" not in (figures/"90_report"/"paper"/"report.md").read_text(encoding="utf-8")
+    assert "demonstration |" not in "\n".join(read_parts(figures/"90_report"/"paper").values())
 
 
 def test_latex_files(figures):

@@ -252,3 +252,13 @@ def test_progress_is_shown_or_not(tmp_path, capfd):
     assert "reasoning: 100%" in shown and "examples/s=" in shown and "loss=" in shown
     fit(tiny(), [one_stage()], tmp_path/"b", label="English")
     assert "English (reasoning): 100%" in capfd.readouterr().err
+
+
+
+@pytest.mark.parametrize("loss, value", [
+    (lambda vectors: vectors.square().sum(1), r"a tensor of shape \(\d+,\)"), (lambda vectors: 3., r"3\.0")])
+def test_an_objective_of_ones_own_returns_one_number(loss, value, tmp_path):
+    class Vector(InfoNCE):
+        def loss(self, encoder, state, batch): return loss(encoder(*batch.tensors))
+    with pytest.raises(TypeError, match=f"the loss of Vector is {value}: expected a tensor of one number"):
+        quick(tiny(), [one_stage(objective=Vector())], tmp_path)

@@ -54,6 +54,10 @@ def perturb(
 ) -> str: # the perturbed text; `text` if nothing can change
     """Apply a perturbation by name; its choices depend only on seed, name and text.
 
+    >>> from sentnb import augmenters
+    >>> augmenters.perturb("a sentence", "char_swap", seed=0)
+    'a snetence'
+
     Parameters
     ----------
     text : str

@@ -41,6 +41,11 @@ def anisotropy(
 ) -> float: # -1/(n-1) to 1
     r"""Mean off-diagonal cosine: $(\lVert\sum_i\hat x_i\rVert^2-n)/(n(n-1))$, in O(nd).
 
+    >>> import numpy as np
+    >>> from sentnb.evaluation import geometry
+    >>> [round(geometry.anisotropy(x), 3) for x in (np.eye(4), np.ones((4, 2)))]
+    [0.0, 1.0]
+
     Parameters
     ----------
     x : Any

@@ -68,7 +68,11 @@ def info_nce(
     Pixel-Linguist, Eq. 2; with a queue miCSE, section 3.1; one direction SimCSE, Eq. 1 and 5 (VisualCSE,
     Eq. 2 and 3).
 
-    >>> loss = info_nce(encoder(*views_1), encoder(*views_2))
+    >>> import torch
+    >>> from sentnb.losses import info_nce
+    >>> x = torch.eye(3)
+    >>> float(info_nce(x, x)) < 1e-6, float(info_nce(x, x.roll(1, 0))) # the partner is the nearest; it is not
+    (True, 20.0)
 
     Parameters
     ----------

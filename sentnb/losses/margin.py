@@ -33,7 +33,11 @@ def additive_margin_softmax(
     CMLM, the equation of section 4.2, after Yang et al. 2019. Without a margin and with scale 1/tau it is
     twice the symmetric `info_nce`; `gathered` as there. Errors as `losses.checks.validated_vectors`.
 
-    >>> loss = additive_margin_softmax(encoder(*english), encoder(*german))
+    >>> import torch
+    >>> from sentnb.losses import additive_margin_softmax
+    >>> x = torch.eye(3)
+    >>> [round(float(additive_margin_softmax(x, x, margin=margin)), 3) for margin in (0.3, 0.)]
+    [1.379, 1.103]
 
     Parameters
     ----------
@@ -82,7 +86,11 @@ def max_hinge(
     VSE++ (Faghri et al. 2018), Eq. 6, the ranking loss of Contextual Lensing. It is a sum: larger batches
     have larger losses. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
 
-    >>> loss = max_hinge(lens(english), lens(german))
+    >>> import torch
+    >>> from sentnb.losses import max_hinge
+    >>> x = torch.eye(3)
+    >>> [round(float(loss), 3) for loss in (max_hinge(x, x), max_hinge(x, x.roll(1, 0)))]
+    [0.0, 7.2]
 
     Parameters
     ----------

@@ -364,7 +364,14 @@ def attention_mutual_information(
     before scaling, NaN for dropped ones. Errors name the argument that does not fit; the checks wait for
     the device.
 
-    >>> loss = simcse(z1, z2) - 2.5e-3*attention_mutual_information(maps_1, maps_2, attention_mask)
+    >>> import torch
+    >>> from sentnb.losses import attention_mutual_information
+    >>> maps = torch.rand(3, 4, 8, 8, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    >>> mask = torch.ones(3, 8, dtype=torch.bool) # three sentences of eight tokens, four heads
+    >>> same = attention_mutual_information([maps], [maps], mask, generator=0)
+    >>> other = attention_mutual_information([maps], [maps.flip(0)], mask, generator=0)
+    >>> bool(same > other)
+    True
 
     Parameters
     ----------

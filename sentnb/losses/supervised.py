@@ -195,7 +195,11 @@ def sup_con(
     computes it, whose targets are arbitrary if labels repeat. Errors as
     `losses.checks.validated_vectors`, also for fewer than 2 rows.
 
-    >>> loss = sup_con(encoder(*views_1), encoder(*views_2), labels)
+    >>> import torch
+    >>> from sentnb.losses import sup_con
+    >>> x = torch.eye(3)
+    >>> bool(sup_con(x, x, torch.tensor([0, 1, 2])) < sup_con(x, x, torch.tensor([0, 0, 1])))
+    True
 
     Parameters
     ----------

@@ -71,6 +71,11 @@ class TextRenderer:
 
     To draw in another font, use `RenderConfig(family="Noto Serif")`.
 
+    >>> from sentnb.renderer import RenderConfig, TextRenderer
+    >>> strips = TextRenderer(RenderConfig(strategy="words"))(["a cat", "a longer sentence"])
+    >>> strips.pixels.shape, strips.num_patches.tolist() # without the black end patch
+    ((2, 16, 144), [3, 8])
+
     Parameters
     ----------
     config : RenderConfig|None, default None

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NAMES', 'STATES', 'find_citations', 'declared_rows', 'rows_by_notebook', 'find_notebooks', 'formulas', 'table_name',
            'find_shown', 'count_cells', 'describe_state', 'referenced_rows', 'short_id', 'describe_support',
-           'discussions']
+           'discussions', 'relink_parts']
 
 # %% ../../nbs/api/1_results/10_report.ipynb #1473998f
 import ast, json, re
@@ -378,3 +378,27 @@ def discussions(
             words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
             paragraphs[name] = re.sub(r"\s+", " ", re.sub(r"\*\*|`", "", words))
     return paragraphs
+
+# %% ../../nbs/api/1_results/10_report.ipynb #8d56d14a
+def relink_parts(
+    parts: Mapping[str, str], # name of a file without its ending -> Markdown with places, `<a id="...">`
+) -> dict[str, str]: # the same, with each link leading to the part that has its place
+    """Make the links within a report that was divided lead to the right file.
+
+    Parameters
+    ----------
+    parts : Mapping[str, str]
+        name of a file without its ending -> Markdown with places, `<a id="...">`
+
+    Returns
+    -------
+    dict[str, str]
+        the same, with each link leading to the part that has its place
+    """
+    homes = {place: name for name, text in parts.items() for place in re.findall(r'<a id="([^"]+)"', text)}
+    def relink(name, text):
+        def target(match):
+            home = homes.get(match[1], name)
+            return match[0] if home == name else f"]({home}.md#{match[1]})"
+        return re.sub(r"\]\(#([^)]+)\)", target, text)
+    return {name: relink(name, text) for name, text in parts.items()}

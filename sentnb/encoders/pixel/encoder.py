@@ -57,7 +57,10 @@ class PixelEncoder(SentenceEncoder, Pushable, nn.Module):
     Use `encode` to embed texts. `forward` is for training and takes the uint8 strips of `TextRenderer`.
     The render configuration is part of the model and is saved with it, fonts by sha256.
 
-    >>> PixelEncoder.from_pretrained("sentnb-small").encode(["a sentence", "another"])
+    >>> from sentnb.encoders import PixelEncoder
+    >>> encoder = PixelEncoder.from_pretrained("sentnb-small")
+    >>> encoder.encode(["a sentence", "another"]).shape
+    (2, 768)
 
     Parameters
     ----------
