@@ -320,7 +320,8 @@ def test_markdown(figures, profile):
         elif row["id"].startswith(("Table", "Figure", "Text")): assert "| not run |" in line
         else: assert "in the library" in line
     for claim in results.claims():
-        line = next(line for line in table if line.startswith(f"| [{claim.id}](report_{claim.paper}.md#claim-{claim.id}) |"))
+        start = f"| [{claim.id}](report_{claim.paper}.md#claim-{claim.id}) |"
+        line = next(line for line in table if line.startswith(start))
         assert any(f"| {verdict} |" in line for verdict in results.VERDICTS)
     for name, part in parts.items():
         for file, link in re.findall(r"\]\((report\w*\.md|)#([^)]+)\)", part):

@@ -12,6 +12,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__, base=["TextsTruncated"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
     static=["StaticEncoder", "CharacterNgrams"], features=["FeatureStore"],
     lens=["Lens", "LensConfig"], words=["WordTeacher"],
-    multimodal=["PatchInput", "log_mel", "standardize", "crop_to_patches"],
+    cards=["ModelCard"], multimodal=["PatchInput", "log_mel", "standardize", "crop_to_patches"],
     conditional=["ConditionalMaskedLanguageModel"], conditional_pixels=["ConditionalAutoencoder"],
     text=["TextEncoder", "MaskedLanguageModel", "small_text_encoder", "train_wordpiece"])
