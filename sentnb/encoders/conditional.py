@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..core import derive_seed, one_of, integer
-from .base import SentenceEncoder, encoder_property, evaluating
+from .base import SentenceEncoder, encoder_property, evaluating, resolve_device
 from .checkpoints import Pushable, load_weights
 from .text.self_attention import attention_backend, forward_with_maps
 from .text.tokens import split_by_length
@@ -490,7 +490,7 @@ def save_pretrained(self: ConditionalMaskedLanguageModel,
 def from_pretrained(cls: ConditionalMaskedLanguageModel,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     revision: str|None=None, # on the Hub; pin it
-    device: str|torch.device="cpu",
+    device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     long: str|None=None, # for texts past max_length: "truncate" or "error"; None: as saved
     **masking: float, # mask_ratio, mask_share, random_share; default: as saved
 ) -> ConditionalMaskedLanguageModel: # in eval mode, float32
@@ -502,7 +502,8 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
         a name in data/checkpoints, a folder, or a Hub id
     revision : str|None, default None
         on the Hub; pin it
-    device : str|torch.device, default "cpu"
+    device : str|torch.device|None, default None
+        None: a GPU if torch sees one, else the CPU
     long : str|None, default None
         for texts past max_length: "truncate" or "error"; None: as saved
     **masking : float
@@ -530,4 +531,4 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
     if long is not None:
         one_of("truncate", "error")("long", long)
         model.encoder.long = long
-    return model.to(device).eval()
+    return model.to(device or resolve_device()).eval()

@@ -59,6 +59,12 @@ def match_error(
 ) -> float: # 0 to 1
     """The error of LASER's similarity search, the mean of both directions of `match_errors`.
 
+    >>> import numpy as np
+    >>> from sentnb.evaluation import bitext
+    >>> x = np.eye(4)
+    >>> bitext.match_error(x, x), bitext.match_error(x, x[[1, 0, 2, 3]])
+    (0.0, 0.5)
+
     Parameters
     ----------
     x : Any
@@ -335,7 +341,10 @@ def mine(
 ) -> list[tuple[int, int, float]]: # row of x, row of y, score; best first
     """Mine likely translations. With `max` and `intersect` a sentence is in at most one pair.
 
-    >>> pairs = bitext.mine(encoder.encode(german), encoder.encode(english), threshold=1.06)
+    >>> import numpy as np
+    >>> from sentnb.evaluation import bitext
+    >>> [(i, j) for i, j, score in bitext.mine(np.eye(3), np.eye(3), k=2)]
+    [(0, 0), (1, 1), (2, 2)]
 
     Parameters
     ----------

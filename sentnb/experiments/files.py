@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..core import atomic_path, integer
+from ..core import atomic_path, integer, suggest
 from ..corpora import TABLES, read_columns
 
 # %% ../../nbs/api/5_experiments/09_files.ipynb #d9b984a9
@@ -212,7 +212,12 @@ def load_encoder(
     device = resolve_device(device)
     if name in recipes.EXTERNAL_MODELS: return recipes.load_external_encoder(name, device, long=long)
     place, commit = recipes.resolve_model(name)
-    folder, options = checkpoint_folder(place, commit), dict(revision=commit, device=device)
+    try: folder = checkpoint_folder(place, commit)
+    except FileNotFoundError as error:
+        near = "" if "did you mean" in str(error) else suggest(name, recipes.EXTERNAL_MODELS)
+        advice = f"{error}{near}; `sentnb models` lists the names".replace("?;", "?")
+        raise FileNotFoundError(advice) from None
+    options = dict(revision=commit, device=device)
     kind = str(read_json(folder/"config.json").get("model_type"))
     if "pixel" in kind: return encoders.PixelEncoder.from_pretrained(place, **options, long=long)
     if kind.startswith("sentnb-"): # that of a class of ours: sentnb-name is NameEncoder

@@ -321,9 +321,9 @@ def record_branches(self: Study,
         label -> a training.Branch
     """
     def describe(branch):
-        truncated = sum(sum(row.get("cut", {}).values()) for row in branch.history)
+        truncated = sum(sum(row.get("truncated", {}).values()) for row in branch.history)
         entry = dict(key=branch.key, seconds=round(branch.seconds, 1), commits=list(branch.commits))
-        return entry | (dict(texts_cut=truncated) if truncated else {})
+        return entry | (dict(texts_truncated=truncated) if truncated else {})
     self.run.note("branches", {label: describe(branch) for label, branch in branches.items()})
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #bbb2c9e4

@@ -161,6 +161,13 @@ def step(self: Steps,
     self.unread.append((step, list(losses.items()), norms, dict(self.truncated)))
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #7781cac9
+def _require_one_number(loss: Any, objective: Any, label: str):
+    "TypeError names the objective whose loss is not a tensor of one number."
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1: return
+    value = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)[:80]
+    raise TypeError(f"{label}: the loss of {type(objective).__name__} is {value}: expected a tensor of one "
+                    "number, such as the mean over the batch, `.mean()`")
+
 @patch
 def backward(self: Steps,
     k: int, # position of the task
@@ -193,6 +200,7 @@ def backward(self: Steps,
             with self.accelerator.autocast(), finite_checks:
                 loss = task.objective.loss(self.encoder, self.states[k], batch)
         except FloatingPointError as error: raise self.divergence(str(error), k, step) from None
+        _require_one_number(loss, task.objective, task_label(self.stage, k))
         if self.read_every == 1: self.require_finite("the loss", float(loss.detach()), k, step)
         loss = loss/task.accumulate
         self.accelerator.backward(task.weight*loss)
@@ -440,6 +448,17 @@ def fit(
 
     The function `dev` is not part of the checkpoint; pass the same one when resuming. At the end of a
     stage a warning counts truncated texts.
+
+    >>> import tempfile
+    >>> from sentnb.encoders import PixelConfig, PixelEncoder
+    >>> from sentnb.training import InfoNCE, Stage, fit
+    >>> encoder = PixelEncoder(PixelConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2))
+    >>> pairs = [("a cat", "a feline"), ("a car", "a vehicle"), ("a house", "a home")]
+    >>> stage = Stage("pairs", pairs, InfoNCE(temperature=0.05), steps=2, batch_size=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     history = fit(encoder, [stage], folder, show_progress=False)
+    >>> [row["step"] for row in history]
+    [1, 2]
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from fastcore.basics import patch
 
+from ..base import resolve_device
 from sentnb.encoders.checkpoints import (
     atomic_folder, checkpoint_folder, load_weights, missing_safetensors, naming_file, read_json, save_tensors,
     tensors_to_save)
@@ -80,6 +81,7 @@ def save_pretrained(self: PixelEncoder,
     half: bool=False, # store the weights as bfloat16: half the size
     decoder: dict[str, torch.Tensor]|None=None, # tensors of a decoder, saved in the same file
     decoder_config: dict[str, Any]|None=None, # its entries of config.json
+    card: Any=None, # an `encoders.cards.ModelCard`, written as README.md; None: an existing one is kept
 ) -> Path: # the folder
     """Write config.json and model.safetensors atomically.
 
@@ -95,6 +97,8 @@ def save_pretrained(self: PixelEncoder,
         tensors of a decoder, saved in the same file
     decoder_config : dict[str, Any]|None, default None
         its entries of config.json
+    card : Any, default None
+        an `encoders.cards.ModelCard`, written as README.md; None: an existing one is kept
 
     Returns
     -------
@@ -117,6 +121,7 @@ def save_pretrained(self: PixelEncoder,
         text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
         (new/"config.json").write_text(text, encoding="utf-8")
         for font in self.fonts: shutil.copyfile(font, new/font.name)
+        if card: card.save(new)
     return Path(folder)
 
 # %% ../../../nbs/api/2_encoders/04_pixel/04_weights.ipynb #5c1d7e0d
@@ -178,7 +183,7 @@ def from_pretrained(cls: PixelEncoder,
     max_patches: int|None=None, # fewer positions than in the checkpoint, e.g. 64 of PIXEL's 529
     render: RenderConfig|None=None, # other render settings; without fonts, those of the checkpoint are used
     revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
-    device: str|torch.device="cpu",
+    device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     dropout: float|None=None, # rate of states and attention, for training; None: as saved
     long: str|None=None, # for texts past max_patches: "truncate", "error" or "scroll"; None: as saved
     convert: bool=False, # convert pickled weights from the Hub to safetensors, once, in the cache
@@ -199,7 +204,8 @@ def from_pretrained(cls: PixelEncoder,
         other render settings; without fonts, those of the checkpoint are used
     revision : str|None, default None
         on the Hub; None: the commit of `MODELS`, else the newest
-    device : str|torch.device, default "cpu"
+    device : str|torch.device|None, default None
+        None: a GPU if torch sees one, else the CPU
     dropout : float|None, default None
         rate of states and attention, for training; None: as saved
     long : str|None, default None
@@ -234,4 +240,4 @@ def from_pretrained(cls: PixelEncoder,
     try: encoder.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError(f"{name} does not fit its config.json: {str(error)[:600]}") from None
-    return encoder.to(device).eval()
+    return encoder.to(device or resolve_device()).eval()

@@ -9,6 +9,7 @@ __all__ = ['POOLINGS', 'max_positions', 'TextEncoder', 'small_text_encoder', 'sa
 import json, os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 # tokenizers warns when a process is forked after it has used several threads
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -22,9 +23,9 @@ from transformers import AutoModel, BertConfig, BertModel
 
 from ...core import fingerprint, integer, one_of, optional
 from ..attention_maps import map_layers, rejoin
-from sentnb.encoders.base import (
-    CPU_ROWS, SentenceEncoder, evaluating, iterate_texts, length_chunks, report_truncation, set_dropout,
-    track_chunks)
+from ..base import (
+    CPU_ROWS, SentenceEncoder, evaluating, iterate_texts, length_chunks, report_truncation,
+    resolve_device, set_dropout, track_chunks)
 from ..checkpoints import Pushable, load_weights, naming_file
 from .self_attention import attention_backend, forward_with_maps
 from .tokens import (
@@ -459,6 +460,7 @@ def save_encoder(
 def save_pretrained(self: TextEncoder,
     folder: str|Path, # created; an existing text checkpoint of this library is replaced
     half: bool=False, # store the weights as bfloat16: half the size
+    card: Any=None, # an `encoders.cards.ModelCard`, written as README.md; None: an existing one is kept
 ) -> Path: # the folder
     """Write a folder for `AutoModel` and `AutoTokenizer`, with pooling and length in sentnb.json,
     atomically.
@@ -469,13 +471,17 @@ def save_pretrained(self: TextEncoder,
         created; an existing text checkpoint of this library is replaced
     half : bool, default False
         store the weights as bfloat16: half the size
+    card : Any, default None
+        an `encoders.cards.ModelCard`, written as README.md; None: an existing one is kept
 
     Returns
     -------
     Path
         the folder
     """
-    return save_encoder(self, folder, self.model.state_dict(), type(self.model).__name__, half)
+    saved = save_encoder(self, folder, self.model.state_dict(), type(self.model).__name__, half)
+    if card: card.save(saved)
+    return saved
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #674091f4
 def build_encoder(
@@ -520,7 +526,7 @@ def from_pretrained(cls: TextEncoder,
     pooling: str|None=None, # one of POOLINGS; None: as saved, else "mean"
     max_length: int|None=None, # None: as saved, else the positions of the model
     revision: str|None=None, # on the Hub; pin it
-    device: str|torch.device="cpu",
+    device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     long: str|None=None, # "truncate" or "error"; None: as saved, else "truncate"
     dropout: float|None=None, # rate for training; None: as saved
     convert: bool=False, # convert pickled weights to safetensors
@@ -538,7 +544,8 @@ def from_pretrained(cls: TextEncoder,
         None: as saved, else the positions of the model
     revision : str|None, default None
         on the Hub; pin it
-    device : str|torch.device, default "cpu"
+    device : str|torch.device|None, default None
+        None: a GPU if torch sees one, else the CPU
     long : str|None, default None
         "truncate" or "error"; None: as saved, else "truncate"
     dropout : float|None, default None
@@ -557,6 +564,7 @@ def from_pretrained(cls: TextEncoder,
         If weights are missing.
     """
     loaded = load_checkpoint(AutoModel, name, revision, convert)
-    encoder = build_encoder(*loaded, pooling, max_length, long, cls).to(device).eval()
+    encoder = build_encoder(*loaded, pooling, max_length, long, cls)
+    encoder = encoder.to(device or resolve_device()).eval()
     if dropout is not None: set_dropout(encoder, dropout)
     return encoder
