@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core import cache_dir, data_dir, file_sha256, apply_umask, write_atomic
+from ..core import (
+    apply_umask, cache_dir, data_dir, file_sha256, project_root, suggest, write_atomic)
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #0550cee4
 SUMS = "SHA256SUMS" # of a shipped checkpoint: the sha256 of its files, as written by sha256sum
@@ -621,6 +622,13 @@ def _download(name: str, revision: str|None, convert: bool) -> Path:
     return _converted(name, snapshot.name) if convert else snapshot
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #277b5573
+def _elsewhere() -> str: # the end of an error message; "" in a checkout
+    try: project_root()
+    except FileNotFoundError:
+        return ("; the installed package has only some of the project's checkpoints: the others are in its "
+                "repository; clone it, and set SENTNB_ROOT to the clone")
+    return ""
+
 def checkpoint_folder(
     name: str|Path, # a folder, a name in data/checkpoints, or a Hub id
     revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
@@ -674,7 +682,7 @@ def checkpoint_folder(
     problem = (f"{str(name)!r} is neither a folder nor a checkpoint in data/checkpoints "
                f"({', '.join(names) or 'none'})")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+" if owner else r"[\w.-]+(/[\w.-]+)?", str(name)):
-        raise FileNotFoundError(f"{problem}, nor a Hub id (owner/name)")
+        raise FileNotFoundError(f"{problem}, nor a Hub id (owner/name){suggest(name, names)}{_elsewhere()}")
     try: return _download(str(name), revision, convert)
     except ValueError: raise # from a pickle that contains more than tensors
     except Exception as error:
@@ -688,6 +696,7 @@ class Pushable:
     def push_to_hub(self,
         repo_id: str, # owner/name, created if it does not exist
         private: bool=True, # whether a new repository is private
+        card: Any=None, # an `encoders.cards.ModelCard`, uploaded as README.md
         **kwargs: Any, # passed to huggingface_hub.HfApi.upload_folder
     ) -> str: # URL of the commit
         """Upload the files of `save_pretrained`. Requires a network and a token (`huggingface-cli login`).
@@ -698,6 +707,8 @@ class Pushable:
             owner/name, created if it does not exist
         private : bool, default True
             whether a new repository is private
+        card : Any, default None
+            an `encoders.cards.ModelCard`, uploaded as README.md
         **kwargs : Any
             passed to huggingface_hub.HfApi.upload_folder
 
@@ -711,6 +722,7 @@ class Pushable:
         api.create_repo(repo_id, private=private, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
             saved = self.save_pretrained(Path(folder)/"model")
+            if card: card.save(saved)
             return str(api.upload_folder(repo_id=repo_id, folder_path=saved, **kwargs))
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #2111acf1

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from ...core import derive_seed
-from ..base import encoder_property, evaluating
+from ..base import encoder_property, evaluating, resolve_device
 from ..checkpoints import Pushable
 from .self_attention import attention_backend
 from .tokens import pad_rows, split_by_length
@@ -330,7 +330,7 @@ def save_pretrained(self: MaskedLanguageModel,
 def from_pretrained(cls: MaskedLanguageModel,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     revision: str|None=None, # on the Hub; pin it
-    device: str|torch.device="cpu",
+    device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     **masking: float, # mask_ratio, mask_share, random_share; default: as saved
 ) -> MaskedLanguageModel: # in eval mode, float32
     """Load encoder and head.
@@ -341,7 +341,8 @@ def from_pretrained(cls: MaskedLanguageModel,
         a name in data/checkpoints, a folder, or a Hub id
     revision : str|None, default None
         on the Hub; pin it
-    device : str|torch.device, default "cpu"
+    device : str|torch.device|None, default None
+        None: a GPU if torch sees one, else the CPU
     **masking : float
         mask_ratio, mask_share, random_share; default: as saved
 
@@ -361,4 +362,4 @@ def from_pretrained(cls: MaskedLanguageModel,
         raise TypeError(f"unknown arguments: {', '.join(unknown)}")
     masking = defaults | {key: notes[key] for key in defaults if key in notes} | masking
     encoder = build_encoder(getattr(model, model.base_model_prefix), tokenizer, notes, folder)
-    return cls(encoder, **masking, model=model).to(device).eval()
+    return cls(encoder, **masking, model=model).to(device or resolve_device()).eval()
