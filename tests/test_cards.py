@@ -1,4 +1,4 @@
-"""Model cards: metadata that the library of the Hub reads; save_pretrained writes, push_to_hub uploads them."""
+"""Model cards: metadata that the Hub reads; save_pretrained writes them, push_to_hub uploads them."""
 import huggingface_hub
 import pytest
 
