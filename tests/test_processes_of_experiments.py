@@ -32,7 +32,8 @@ CUT = {
     ),
     "06_retrieval": STEPS | dict(topical_longer=[3]),
     "07_micse_lowshot": STILL
-    | dict(draws=1, steps=2, batch=4, pairs=30, permutations=20, sentences=4_000, pool=4_500),
+    | dict(draws=1, steps=2, batch=4, pairs=30, permutations=20, sentences=4_000, pool=4_500,
+           eval_every=2, ami_weights=[2.5e-3]),
     "08_micse_attention": STILL
     | dict(
         seeds=1,
@@ -114,7 +115,10 @@ APART = {
         "SCD": "two rates of dropout are its objective",
         "CT": "its dot products are of one size: what a layer's norm leaves of their gradient is rounding, "
               "and AdamW takes whole steps of it; by plain descent two are one (test_training_processes.py)",
+        "four rows": "CT is one of them",
+        "BERT-flow": "a flow fitted to few vectors: one digit in the seventh place turns it",
         "w/o negatives": "without dropout both views are one, and there is no gradient at all",
+        "attraction alone": "the same",
         "positive pairs alone": "the same"},
 }
 NOT_COMPARED = {
