@@ -19,6 +19,7 @@ SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="micro
              captions="microworld", threads=1, seeds=1, pairs=20, redraws=5, draws=2, repetitions=2,
              authors={"SCD": dict(steps=1)}, tension="paper", # eight sentences are no released batch
              piece_of_base=1, # steps of 86 million parameters
+             simcse_changes={}, # RoBERTa's 1,953 steps of 512
              questions=["negatives", "ensembling"])
 MOST = dict(steps=2, batch=8, queue=8, warmup=1) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay

@@ -18,7 +18,8 @@ PLACES = dict(CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo" if sys.platform =
 STEPS = dict(visual_steps=2, topical_steps=2, reasoning_steps=3)
 STILL = dict(dropout=0., momentum_dropout=0.)
 CUT = {
-    "03_alignment": STEPS | dict(visual_longer=3, checkpoints=2, map_texts=80, pairs=20, redraws=5),
+    "03_alignment": STEPS | dict(visual_longer=3, checkpoints=2, map_texts=80, pairs=20, redraws=5,
+                                 simcse_steps=2, sbert_steps=2),
     "04_language_models": dict(visual_steps=2, reasoning_steps=2, pairs=20, blocks=64, redraws=5),
     "05_leapfrog": STEPS
     | dict(
