@@ -291,8 +291,9 @@ def pages_of_the_web(folder, name):
     others = "af ar bg bn el et eu fa fi iw hi hu id ja jv ka kk ko ml mr sw ta te th fil tr ur vi".split()
     for i, language in enumerate((*LANGUAGES, *others)):
         texts = world().documents(language if language in LANGUAGES else LANGUAGES[i % 9], n=20)
+        pages = ["\n".join(texts[start:] + texts[:start]) for start in range(len(texts))]
         rows = [dict(text=text, timestamp="2019-04-25T12:57:54Z", url=f"https://example.org/{i}")
-                for text in texts]
+                for text in pages]
         for shard in range(2):
             file = f"c4-{language}.tfrecord-{shard:05d}-of-00002.json.gz"
             json_lines(folder/"multilingual"/file, rows[shard::2])
