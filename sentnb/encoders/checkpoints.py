@@ -181,6 +181,8 @@ MODELS: dict[str, Published] = {
         "86b5e0934494bd15c9632b12f734a8a67f723594", "Apache-2.0", 440_000_000, shape=(12, 768, 110)),
     "google-bert/bert-base-multilingual-cased": Published(
         "3f076fdb1ab68d5b2880cb87a0886f315b8146f8", "Apache-2.0", 714_000_000, shape=(12, 768, 178)),
+    "distilbert/distilbert-base-cased": Published(
+        "6ea81172465e8b0ad3fddeed32b986cdcdcffcf0", "Apache-2.0", 263_000_000, shape=(6, 768, 65)),
     "FacebookAI/roberta-base": Published(
         "e2da8e2f811d1448a5b465c236feacd80ffbac7b", "MIT", 499_000_000, shape=(12, 768, 125)),
     "FacebookAI/roberta-large": Published(

@@ -38,6 +38,7 @@ HISTORIES: dict[str, History] = {
     **dict.fromkeys(("distilbert", "distilbert-tagger"), _ENGLISH), # distilled from BERT
     # on the Hub
     **dict.fromkeys(("google-bert/bert-base-uncased", "google-bert/bert-large-uncased",
+                     "distilbert/distilbert-base-cased",
                      "FacebookAI/roberta-base", "FacebookAI/roberta-large",
                      "Team-PIXEL/pixel-base"), _ENGLISH),
     **dict.fromkeys(("google-bert/bert-base-multilingual-cased", "google/canine-s", "google/byt5-base"),
