@@ -48,7 +48,7 @@ COPIES = {path: notebooks(f"figures/{path.stem}/small*/{path.name}") for path in
 RAN = [copy for copies in COPIES.values() for copy in copies]
 CARDS = notebooks("data/checkpoints/*/README.md")
 REFERENCE = [Path("docs/profiles.md"), Path("docs/models.md"), Path("docs/library.md")]
-PROJECT = [Path("CONTRIBUTING.md"), Path("nbs/template.ipynb"), Path("CHANGELOG.md")]
+PROJECT = [Path("CONTRIBUTING.md"), Path("nbs/template.ipynb"), Path("SECURITY.md"), Path("CHANGELOG.md")]
 PAGES = {Path("README.md"): Path("index.md"), **{path: path for path in
          [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN, *CARDS, *REFERENCE, *PROJECT]}}
 

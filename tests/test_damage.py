@@ -23,7 +23,8 @@ from sentnb.encoders import PixelConfig, PixelEncoder, TextEncoder
 from sentnb.encoders.base import SentenceEncoder, TextsTruncated
 from sentnb.encoders.checkpoints import check_sums, load_tensors, read_json, save_tensors
 from sentnb.evaluation import sts
-from sentnb.renderer import RenderConfig
+from sentnb.renderer import FontWarning, RenderConfig, TextRenderer
+from sentnb.renderer.fonts import find_fonts
 from sentnb.results.folder import describe_process, lock, lock_owner
 from sentnb.results.html import frame_markdown
 from sentnb.training.checkpoint import remove_leftovers
@@ -264,3 +265,19 @@ def test_a_file_of_the_mirror_that_differs_from_its_manifest_is_named(tmp_path, 
 def test_a_correlation_with_equal_scores_is_refused():
     with pytest.raises(ValueError, match="gold: all 3 scores are 2"):
         sts.aggregate([.1, .2, .3], [2, 2, 2])
+
+
+def test_a_font_is_checked_by_its_content(tmp_path, monkeypatch):
+    fonts = {path.name: path for path, _ in find_fonts()}
+    monkeypatch.setenv("SENTNB_FONTS", str(tmp_path))
+    thai = tmp_path/"NotoSansThai-Regular.ttf"
+    thai.write_bytes(b"garbage"*999)
+    with pytest.raises(ValueError, match="NotoSansThai-Regular.ttf is not a font file"):
+        TextRenderer()
+    shutil.copy(fonts["NotoSansHebrew-Regular.ttf"], thai)
+    with pytest.warns(FontWarning, match="contains the font Noto Sans Hebrew, not NotoSansThai"):
+        TextRenderer()
+    thai.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TextRenderer()
