@@ -16,11 +16,27 @@ from fastcore.basics import patch
 from ..core import file_sha256, integer, one_of
 from .config import (
     LONG, MAX_CODE_POINTS, RenderConfig, clean, split_characters, split_words)
-from .fonts import NOTO, FontWarning, GlyphsMissing, find_fonts
+from .fonts import (
+    NOTO, OPTIONAL_FONTS, REQUIRED_FONTS, FontWarning, GlyphsMissing, find_fonts)
 from .pen import Pen, libraries, read_font_family, versions
 from .strips import Strips
 
 # %% ../../nbs/api/1_renderer/05_renderer.ipynb #7f20ad01
+@functools.lru_cache(256)
+def _family_at(path: str, size: int, modified: int) -> str|None: return read_font_family(path)
+
+def _check_fonts(paths: Iterable[Path]) -> None:
+    "ValueError for a file that is not a font, FontWarning for another font under the name of a default one."
+    for path in paths:
+        family = _family_at(str(path), path.stat().st_size, path.stat().st_mtime_ns)
+        if family is None:
+            raise ValueError(f"{path} is not a font file; install the font again")
+        expected = path.stem.partition("-")[0]
+        is_default = path.name in REQUIRED_FONTS + OPTIONAL_FONTS
+        if is_default and not family.replace(" ", "").startswith(expected):
+            warnings.warn(f"{path} contains the font {family}, not {expected}: texts are drawn in another font; "
+                          "install it again", FontWarning, stacklevel=4)
+
 def _add_given_font(config: RenderConfig, path: Path, files: list) -> list: # (path, sha256) pairs
     names = {file.name for file, _ in files}
     if path.is_dir():
@@ -106,6 +122,7 @@ class TextRenderer:
         with _creating:
             for path in font_paths:
                 files = _add_given_font(config, path, files)
+            _check_fonts(path for path, _ in files)
         self.files = [path for path, _ in files]
         self.cache_size = cache_size
         self.config = replace(config, fonts=tuple((path.name, sha256) for path, sha256 in files))
