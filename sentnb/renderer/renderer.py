@@ -34,8 +34,8 @@ def _check_fonts(paths: Iterable[Path]) -> None:
         expected = path.stem.partition("-")[0]
         is_default = path.name in REQUIRED_FONTS + OPTIONAL_FONTS
         if is_default and not family.replace(" ", "").startswith(expected):
-            warnings.warn(f"{path} contains the font {family}, not {expected}: texts are drawn in another font; "
-                          "install it again", FontWarning, stacklevel=4)
+            warnings.warn(f"{path} contains the font {family}, not {expected}: texts are drawn in another "
+                          "font; install it again", FontWarning, stacklevel=4)
 
 def _add_given_font(config: RenderConfig, path: Path, files: list) -> list: # (path, sha256) pairs
     names = {file.name for file, _ in files}
