@@ -191,9 +191,9 @@ def sup_con(
 
     "supcon": Khosla et al. 2020, Eq. 2; "simclr": Chen et al. 2020, Eq. 1. "paper_eq4" (a sum over the
     batch) and "paper_eq5" are VisualCSE's SupCon and SimCLR as printed, with the n vectors of the other
-    view as candidates; AudioCSE's Eq. 6 and 7 are the same. "released" is SupCon as the authors' code
-    computes it, whose targets are arbitrary if labels repeat. Errors as
-    `losses.checks.validated_vectors`, also for fewer than 2 rows.
+    view as candidates; AudioCSE's Eq. 6 and 7 are the same (VisualCSE, Eq. 4 and 5; AudioCSE, Eq. 6 and
+    7). "released" is SupCon as the authors' code computes it, whose targets are arbitrary if labels
+    repeat. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
 
     >>> import torch
     >>> from sentnb.losses import sup_con
