@@ -12,7 +12,7 @@ from sentnb.encoders import (
 from sentnb.encoders.checkpoints import weights_digest
 from sentnb.encoders.features import base_fingerprint, token_states
 from sentnb.encoders.lens import (
-    KINDS, WITHOUT_PARAMETERS, binary_cosine, binary_vectors, hamming, shared_features)
+    KINDS, WITHOUT_PARAMETERS, GatedConv, Simple, binary_cosine, binary_vectors, hamming, shared_features)
 from sentnb.renderer import RenderConfig
 from sentnb.training import Batch, DevLoss, Stage, fit, scheduled_learning_rate
 from sentnb.training.margin import Entailment, MaxHinge
@@ -312,3 +312,39 @@ def test_a_loss_on_dev_needs_an_objective_that_has_one(base, tmp_path):
     with pytest.raises(ValueError, match="whose objective has dev_loss"):
         fit(lens, [Stage("translation", PAIRS, MaxHinge(), steps=1, batch_size=4)], tmp_path,
             dev=DevLoss(PAIRS), show_progress=False)
+
+
+def numpy_stack(stack, states, last):
+    "The outputs of the input layer and of the last convolution, in float64; one text without padding."
+    def arrays(layer): return [weight.detach().double().numpy() for weight in (layer.weight, layer.bias)]
+    weight, bias = arrays(stack.enter)
+    x = start = np.maximum(states @ weight.T + bias, 0)
+    for n, layer in enumerate(stack.layers):
+        weight, bias = arrays(layer)                    # [out, in, kernel]
+        half = weight.shape[2]//2
+        padded = np.pad(x, ((half, half), (0, 0)))
+        windows = [padded[t:t + weight.shape[2]] for t in range(len(x))]
+        x = np.stack([np.einsum("oik,ki->o", weight, window) + bias for window in windows])
+        x = last(x) if n == len(stack.layers) - 1 else np.maximum(x, 0)
+    return start, x
+
+
+def test_gated_convolutions_are_equations_1_to_4():
+    torch.manual_seed(5)
+    lens, states = GatedConv(8, 6, gating=4, convolutions=3, kernel=3), torch.randn(1, 7, 8)
+    rows = states[0].double().numpy()
+    _, h = numpy_stack(lens.encoder, rows, np.tanh)
+    start, g = numpy_stack(lens.controller, rows, lambda x: 1/(1 + np.exp(-x)))
+    weight, bias = (tensor.detach().double().numpy() for tensor in (lens.out.weight, lens.out.bias))
+    expected = np.maximum((h*g + start) @ weight.T + bias, 0).max(0)
+    found = lens(states, torch.ones(1, 7).bool())[0].detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_simple_is_one_matrix_and_a_maximum_over_time():
+    torch.manual_seed(6)
+    lens, states = Simple(8, 6), torch.randn(1, 7, 8)
+    weight, bias = (tensor.detach().double().numpy() for tensor in (lens.out.weight, lens.out.bias))
+    expected = np.maximum(states[0].double().numpy() @ weight.T + bias, 0).max(0)
+    found = lens(states, torch.ones(1, 7).bool())[0].detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
