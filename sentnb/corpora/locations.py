@@ -56,8 +56,8 @@ def _sha256_at(file: Path, size: int, time: int) -> str: return file_sha256(file
 def _check_digests(files: Iterable[Path]) -> list[Path]: # `files`
     "ValueError names a file of the mirror that differs from MANIFEST.tsv. A file is read once by a process."
     files, mirror = list(files), hub_dir()
-    manifest = mirror/"MANIFEST.tsv"
-    if not manifest.is_file(): return files
+    manifest = mirror and mirror/"MANIFEST.tsv"
+    if not manifest or not manifest.is_file(): return files
     expected = _manifest_at(mirror, manifest.stat().st_mtime_ns)
     for file in files:
         sha256 = expected.get(file.relative_to(mirror).as_posix())
