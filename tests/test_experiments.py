@@ -225,7 +225,7 @@ import os
 from sentnb.core import cache_dir
 print(cache_dir('x').resolve(), os.environ['SENTNB_HUB'])"""
     here = tmp_path/"here"
-    here.mkdir()
+    for folder in (here, tmp_path/"hub"): folder.mkdir()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SENTNB_ROOT": os.path.relpath(ROOT, here),
            "SENTNB_FIGURES": "figures", "SENTNB_CACHE": "cache", "SENTNB_HUB": "../hub"}
     command = [sys.executable, "-m", "sentnb.experiments", "run", str(tiny("99_runs", code))]
@@ -411,7 +411,7 @@ def test_render(tmp_path, capsys):
     assert experiments.main(["render", "x", "-o", str(tmp_path/"picture.jpg")]) == 2
     said = capsys.readouterr().err
     assert "ends in .png" in said and said.count(f"made the folder {tmp_path/'new'}") == 1
-    for options, sentence in ((["--scale", "0"], "scale=0: expected an integer of at least 1"),
+    for options, sentence in ((["--scale", "0"], "scale=0: expected an integer from 1 to 64"),
                               (["--family", "Comic"], "family='Comic' is in none of the font files")):
         assert experiments.main(["render", "x", "-o", str(picture), *options]) == 2
         assert sentence in capsys.readouterr().err
@@ -582,7 +582,7 @@ def test_a_device_reaches_whatever_is_loaded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content, sentence", [
-    (b"", "holds no line"), (b"one\n\xff\n", "line 2 is not UTF-8"), (None, "No such file")])
+    (b"", "holds no line"), (b"one\n\xff\n", "line 2 is not UTF-8"), (None, "there is no file")])
 def test_encode_refuses(tmp_path, capsys, content, sentence):
     if content is not None: (tmp_path/"in.txt").write_bytes(content)
     (tmp_path/"out.npy").write_bytes(b"old")
