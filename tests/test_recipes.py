@@ -477,8 +477,9 @@ def test_a_table_of_scores():
 def test_the_substitute_for_mbert_has_the_layers_that_the_numbers_choose():
     "The lower layer that is best on the average of ten languages on dev."
     small = Path(__file__).parent.parent/"figures"/"24_substitutes"/"small"
+    if not small.is_dir(): pytest.skip("24_substitutes has no committed run at small")
     numbers = results.load_run(small).numbers
-    of_average = numbers[(numbers["table"] == "standins, languages") & (numbers["column"] == "avg.")]
+    of_average = numbers[(numbers["table"] == "substitutes, languages") & (numbers["column"] == "avg.")]
     layers = {int(row.split()[1]): value for row, value in zip(of_average["row"], of_average["value"])}
     lower = [n for n in layers if n < max(layers)]
     assert external_models.DERIVED_MODELS["multilingual-e5-small-8"].shape[0] == max(lower, key=layers.get)

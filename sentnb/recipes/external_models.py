@@ -389,7 +389,7 @@ def restoring_stage(
                  warmup_steps=max(1, steps//15), batch_size=batch_size, max_length=max_length)
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #d15b0005
-RESTORING_STEPS = 300 # as 24_substitutes chose on dev
+RESTORING_STEPS = 300 # the last point of 24_substitutes; the mean of the states no longer rises
 
 def restore_distilbert(
     steps: int=RESTORING_STEPS,
