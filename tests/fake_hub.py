@@ -351,6 +351,14 @@ def sentence_transformer(folder, name):
     for file, content in contents.items(): (folder/file).write_text(json.dumps(content), encoding="utf-8")
 
 
+@holds("distilbert/distilbert-base-cased", kind="models")
+def distilbert(folder, name):
+    "With the head of its pre-training, whose layers are those of the model itself."
+    from transformers import DistilBertConfig, DistilBertForMaskedLM
+    config = DistilBertConfig(vocab_size=len(_tokenizer(folder)), dim=24, n_layers=2, n_heads=2, hidden_dim=48)
+    DistilBertForMaskedLM(config).save_pretrained(folder)
+
+
 @holds("FacebookAI/xlm-roberta-base", kind="models")
 def multilingual_roberta(folder, name):
     "Positions from 2 on, as RoBERTa has them, and one fast tokeniser."

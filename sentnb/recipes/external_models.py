@@ -350,7 +350,8 @@ def add_masked_lm_head(
     MaskedLanguageModel
     """
     model = MaskedLanguageModel(encoder)
-    ids = torch.tensor([token for row in encoder.token_ids(texts) for token in row])
+    tokens = [token for row in encoder.token_ids(texts) for token in row]
+    ids = torch.tensor(tokens, dtype=torch.long)
     counts = torch.bincount(ids, minlength=len(encoder.tokenizer)) + 1
     head = model.decoder
     if hasattr(head, "vocab_transform"): transform, bias = head.vocab_transform, head.vocab_projector.bias
