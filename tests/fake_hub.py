@@ -355,7 +355,8 @@ def sentence_transformer(folder, name):
 def distilbert(folder, name):
     "With the head of its pre-training, whose layers are those of the model itself."
     from transformers import DistilBertConfig, DistilBertForMaskedLM
-    config = DistilBertConfig(vocab_size=len(_tokenizer(folder)), dim=24, n_layers=2, n_heads=2, hidden_dim=48)
+    sizes = dict(dim=24, n_layers=2, n_heads=2, hidden_dim=48)
+    config = DistilBertConfig(vocab_size=len(_tokenizer(folder)), **sizes)
     DistilBertForMaskedLM(config).save_pretrained(folder)
 
 
