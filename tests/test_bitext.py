@@ -120,7 +120,8 @@ def test_a_threshold_keeps_what_is_not_below_it(rng):
     x = rng.normal(size=(20, 6))
     every = bitext.mine(x, x + .1, k=2)
     assert bitext.mine(x, x + .1, k=2, threshold=every[3][2]) == every[:4]
-    assert bitext.mine(x, x + .1, k=2, threshold=math.inf) == []
+    for wrong in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="threshold="): bitext.mine(x, x + .1, k=2, threshold=wrong)
 
 
 def test_the_best_threshold_lies_halfway_after_the_best_candidate():

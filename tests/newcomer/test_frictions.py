@@ -132,7 +132,7 @@ def test_20_the_tables_of_the_tour_lead_to_the_notebooks():
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (["render", "x", "--scale", "0", "-o", "x.png"], "scale=0: expected an integer of at least 1"),
+    (["render", "x", "--scale", "0", "-o", "x.png"], "scale=0: expected an integer from 1 to 64"),
     (["run", "05", "-P", "lr=3"], "overrides={lr: 3}")])
 def test_21_what_is_refused_says_what_to_type(arguments, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
