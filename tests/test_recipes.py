@@ -501,7 +501,7 @@ def test_verses(hub):
 def test_passages_fill_the_length():
     "Each passage and the next sentence would not fit; nothing is lost, and order is kept."
     rng = random.Random(0)
-    sentences = [f"w{i} " + " ".join(["a"]*rng.randrange(12)) + "." for i in range(200)]
+    sentences = [f"W{i} " + " ".join(["a"]*rng.randrange(12)) + "." for i in range(200)]
     sizes = [len(sentence.split()) for sentence in sentences]
     passages = recipes.data.find_passages(sentences, sizes, 20)
     members = [corpora.split_sentences(passage) for passage in passages]

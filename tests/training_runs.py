@@ -120,8 +120,8 @@ class Death:
             die()
         moments = {
             "step": lambda: self.around(loop, "scheduled_learning_rate", before=die),
-            "half-written": lambda: self.around(checkpoint, "save_file", before=half),
-            "not-renamed": lambda: self.around(checkpoint, "save_file", after=die),
+            "half-written": lambda: self.around(checkpoint, "save_tensors", before=half),
+            "not-renamed": lambda: self.around(checkpoint, "save_tensors", after=die),
             "saved": lambda: self.around(checkpoint.Progress, "save", after=die),
             "folder-saved": lambda: self.around(encoder_class, "save_pretrained", after=die),
             # the old folder has been put aside, the new one is not in place
