@@ -6,6 +6,9 @@ change in git, and edits of source are the whole difference. The outputs of the 
 `make notebooks`, those of an experiment stand in the executed copy beside its figures, and what was seen in
 Lab is kept in lab/, which git ignores.
 
+A notebook is opened with the metadata of the kernel that it will get (the file has none): otherwise Lab adds
+them, shows each notebook as changed, and asks whether to save it when it is closed.
+
 Run as a program (`make clean-notebooks`), it does the same to notebooks that another Jupyter has saved, with
 the last commit in place of the file.
 """
@@ -86,6 +89,30 @@ def clean() -> None:
               "type: make notebooks")
 
 
+def kernel_metadata(specs) -> dict:
+    "What Lab writes into the metadata of a notebook whose kernel is `python3`, from a manager of kernel specs."
+    from ipykernel.ipkernel import IPythonKernel
+    spec = specs.get_kernel_spec("python3")
+    kernel = dict(name="python3", display_name=spec.display_name, language=spec.language)
+    return dict(kernelspec=kernel, language_info=dict(IPythonKernel.language_info))
+
+
+def contents_manager_class() -> type:
+    "Jupyter's own manager of files, which gives notebooks the metadata of their kernel as they are opened."
+    from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+
+    class NotebooksWithKernel(AsyncLargeFileManager):
+        async def get(self, path, *arguments, **options):
+            model = await super().get(path, *arguments, **options)
+            if model["type"] != "notebook" or not model["content"]: return model
+            metadata = model["content"]["metadata"]
+            if metadata.get("kernelspec", {}).get("name") == "python3":
+                metadata.update(kernel_metadata(self.parent.kernel_spec_manager))
+            return model
+
+    return NotebooksWithKernel
+
+
 def without_news(_, page: dict) -> dict:
     "Lab's page, which asks no other host for news and nobody whether it may."
     news = "@jupyterlab/apputils-extension:announcements"
@@ -97,5 +124,6 @@ if "get_config" in globals(): # Jupyter reads it
     c.ServerApp.root_dir = str(ROOT) # notebooks show figures/ and lead to data/
     c.LabApp.default_url = "/lab/tree/nbs/index.ipynb"
     c.ServerApp.tornado_settings = dict(page_config_hook=without_news)
+    c.ServerApp.contents_manager_class = contents_manager_class()
     c.FileContentsManager.pre_save_hook = before_saving
 elif __name__ == "__main__": clean()

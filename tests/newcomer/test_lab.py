@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 import nbformat
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("nbs", "figures", "data", "Makefile", "jupyter_server_config.py", ".gitignore", "README.md",
@@ -206,6 +207,23 @@ def test_reading_and_running_leave_nothing_in_git(lab):
     assert "a warning" in json.dumps(first_code(seen)["outputs"]), "what was seen in Lab is kept in lab/"
 
 
+def test_a_notebook_is_opened_with_the_metadata_of_its_kernel(lab):
+    "Lab writes them into a notebook that lacks them, and then shows it as changed."
+    manager, client = start_new_kernel(kernel_name="python3")
+    try: language = client.kernel_info(reply=True, timeout=SECONDS)["content"]["language_info"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    with lab.ask("api/kernelspecs") as answer: spec = json.load(answer)["kernelspecs"]["python3"]["spec"]
+    kernel = dict(name="python3", display_name=spec["display_name"], language=spec["language"])
+    executed = next(path for path in notebooks(lab.checkout/"figures"))
+    for path in ("nbs/index.ipynb", "nbs/05_leapfrog.ipynb", str(executed.relative_to(lab.checkout))):
+        metadata = lab.open(path)["metadata"]
+        assert metadata["kernelspec"] == kernel and metadata["language_info"] == language, path
+        in_file = json.loads((lab.checkout/path).read_text(encoding="utf-8"))["metadata"]
+        assert set(metadata) == {*in_file, "language_info"} and in_file["kernelspec"] != kernel
+
+
 def test_an_edit_of_source_is_the_whole_difference(lab):
     for path in ("nbs/05_leapfrog.ipynb", "nbs/index.ipynb", "nbs/api/1_losses/02_contrastive.ipynb"):
         notebook = run(lab.open(path))
@@ -319,6 +337,19 @@ def test_a_reader_sees_the_pictures(lab, page):
     show(page, lab, f"nbs/{path.name}")
     page.wait(f"{PICTURES}.length > 0 && {PICTURES}.every(picture => picture.complete)")
     assert page.see(f"{PICTURES}.every(picture => picture.naturalWidth > 100)")
+
+
+@pytest.mark.parametrize("path", ["nbs/index.ipynb", "nbs/05_leapfrog.ipynb",
+                                  "figures/05_leapfrog/small/05_leapfrog.ipynb"])
+def test_a_notebook_that_is_only_read_is_not_shown_as_changed(lab, page, path):
+    show(page, lab, path)
+    page.wait(f"{CURRENT}.context.model.getMetadata('language_info')?.version")
+    assert page.see(f"{CURRENT}.context.model.dirty") is False
+    command(page, "notebook:insert-cell-below")
+    assert page.see(f"{CURRENT}.context.model.dirty") is True
+    command(page, "notebook:delete-cell")
+    command(page, "docmanager:save")
+    assert page.see(f"{CURRENT}.context.model.dirty") is False and lab.changes() == ""
 
 
 def test_nobody_asks_about_news(lab, page):
