@@ -1520,6 +1520,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                        'sentnb/encoders/words.py'),
                                        'sentnb.encoders.words.WordTeacher.collate': ( 'api/2_encoders/words.html#wordteacher.collate',
                                                                                       'sentnb/encoders/words.py'),
+                                       'sentnb.encoders.words.WordTeacher.frequency_weights': ( 'api/2_encoders/words.html#wordteacher.frequency_weights',
+                                                                                                'sentnb/encoders/words.py'),
                                        'sentnb.encoders.words.WordTeacher.raw': ( 'api/2_encoders/words.html#wordteacher.raw',
                                                                                   'sentnb/encoders/words.py'),
                                        'sentnb.encoders.words.WordTeacher.settings': ( 'api/2_encoders/words.html#wordteacher.settings',

@@ -78,3 +78,25 @@ def test_the_loss_is_that_of_a_loop(tokens):
             at += n
         each.append(np.mean(distances) if distances else 0)
     assert float(loss) == pytest.approx(np.mean(each), rel=1e-4)
+
+
+def test_word_weights_follow_their_frequency_and_enter_the_loss(tokens):
+    texts = ["the one and the other", "the ten", "one two"]
+    teacher = WordTeacher(tokens, texts)
+    words = [word for text in texts for word in text.split()]
+    weights = teacher.frequency_weights(texts, 0.01)
+    for row, text in zip(weights, texts):
+        expected = [0.01/(0.01 + words.count(word)/len(words)) for word in text.split()]
+        assert row[:len(expected)].tolist() == pytest.approx(expected)
+        assert not row[len(expected):].any()
+
+    encoder = student()
+    losses = []
+    for smoothing in (None, 0.01, 1e6):
+        objective = WordDistillation(teacher, "squares", smoothing)
+        torch.manual_seed(0)
+        state = objective.state(encoder)
+        batch = objective.batch(texts, BatchRNG(0, 0, range(len(texts))), encoder, None)
+        losses.append(objective.loss(encoder, state, batch).item())
+    assert losses[0] == pytest.approx(losses[2], rel=1e-4)      # all weigh 1
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)

@@ -6,6 +6,7 @@
 __all__ = ['word_spans', 'patch_shares', 'piece_shares', 'word_states', 'WordTeacher']
 
 # %% ../../nbs/api/2_encoders/12_words.ipynb #23bc5dcc
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,14 +155,15 @@ class WordTeacher:
     """A frozen text encoder that provides standardised word states as targets of distillation.
 
     Each dimension has mean 0 and standard deviation 1 over the words of some texts. Otherwise a component
-    common to all words, which dominates the states of BERT, would dominate the loss.
+    common to all words, which dominates the states of BERT, would dominate the loss. The same texts give
+    the relative frequencies of words (`frequency_weights`).
 
     Parameters
     ----------
     encoder : Any
         a TextEncoder
     texts : Sequence[str]
-        texts for the standardisation, with some thousand words
+        texts for the standardisation and the frequencies, with some thousand words
     max_length : int|None, default None
         in tokens
     punctuation : bool, default False
@@ -171,7 +173,7 @@ class WordTeacher:
     """
     def __init__(self,
         encoder: Any, # a TextEncoder
-        texts: Sequence[str], # texts for the standardisation, with some thousand words
+        texts: Sequence[str], # texts for the standardisation and the frequencies, with some thousand words
         max_length: int|None=None, # in tokens
         punctuation: bool=False, # as in `word_spans`
         batch_size: int=32, # texts per forward pass
@@ -185,6 +187,7 @@ class WordTeacher:
         if len(words) < 2:
             raise ValueError(f"{len(texts)} texts have {len(words)} words: expected at least 2")
         self.mean, self.deviation = words.mean(0).float(), words.std(0).clamp(min=1e-6).float()
+        self.counts = Counter(word for text in texts for word in split_words(clean(text), punctuation))
 
     @property
     def width(self) -> int: return self.encoder.width
@@ -197,7 +200,7 @@ class WordTeacher:
         dict
             JSON values
         """
-        statistics = fingerprint([self.mean.tolist(), self.deviation.tolist()])
+        statistics = fingerprint([self.mean.tolist(), self.deviation.tolist(), sorted(self.counts.items())])
         return dict(encoder=base_fingerprint(self.encoder), max_length=self.max_length,
                     punctuation=self.punctuation, statistics=statistics)
 
@@ -269,3 +272,28 @@ def states(self: WordTeacher,
     """
     states, has_state = self.raw(ids, mask, shares)
     return (states - self.mean.to(states))/self.deviation.to(states), has_state
+
+@patch
+def frequency_weights(self: WordTeacher,
+    texts: Sequence[str], # n
+    smoothing: float, # a; about 1e-3
+) -> Tensor: # float [n, w], 0 behind the last word of a text
+    """Smooth inverse frequencies, a/(a + p(word)), with the relative frequency p in the teacher's texts.
+
+    Parameters
+    ----------
+    texts : Sequence[str]
+        n
+    smoothing : float
+        a; about 1e-3
+
+    Returns
+    -------
+    Tensor
+        float [n, w], 0 behind the last word of a text
+    """
+    total, rows = self.counts.total(), []
+    for text in texts:
+        words = split_words(clean(text), self.punctuation)
+        rows.append([smoothing/(smoothing + self.counts[word]/total) for word in words])
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)

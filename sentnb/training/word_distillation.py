@@ -10,11 +10,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import validated, one_of
+from ..core import one_of, optional, positive, validated
 from ..encoders import base
 from ..encoders.words import WordTeacher, patch_shares, word_states
 from .objectives import Batch, Objective, check_length
@@ -22,7 +23,7 @@ from .views import BatchRNG, check_texts
 
 # %% ../../nbs/api/3_training/12_word_distillation.ipynb #d752dda1
 @dataclasses.dataclass(frozen=True)
-@validated(distance=one_of("cosine", "squares"))
+@validated(distance=one_of("cosine", "squares"), smoothing=optional(positive(1e-3)))
 class WordDistillation(Objective):
     """Distils word states of a teacher (`encoders.words`) into a pixel encoder. Examples are texts.
 
@@ -31,28 +32,33 @@ class WordDistillation(Objective):
     teacher : WordTeacher
     distance : str, default "cosine"
         "cosine", or "squares" for the mean squared difference
+    smoothing : float|None, default None
+        a in a/(a + p(word)), the weight of a word; None: all words weigh 1
     """
     teacher: WordTeacher
     distance: str = "cosine" # "cosine", or "squares" for the mean squared difference
+    smoothing: float|None = None # a in a/(a + p(word)), the weight of a word; None: all words weigh 1
 
     def batch(self, examples: Sequence[str], rng: BatchRNG, encoder: Any, max_length: int|None) -> Batch:
         "Rendered strips with the share of each word in each patch, and the same for the teacher's tokens."
         texts = list(examples)
         shares = patch_shares(encoder, texts, max_length)
-        tensors = (*encoder.collate(texts, max_length), shares, *self.teacher.collate(texts))
+        if self.smoothing is None: weights = torch.ones(shares.shape[:2])
+        else: weights = self.teacher.frequency_weights(texts, self.smoothing)
+        tensors = (*encoder.collate(texts, max_length), shares, weights, *self.teacher.collate(texts))
         return Batch(tensors, texts)
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
-        "The mean over the words of a text, then over texts."
-        pixels, lengths, shares, *teacher_tensors = batch.tensors
+        "The weighted mean over the words of a text, then the mean over texts."
+        pixels, lengths, shares, weights, *teacher_tensors = batch.tensors
         targets, in_teacher = self.teacher.states(*teacher_tensors)
         states, _ = encoder.hidden_states(pixels, lengths)
         means, in_student = word_states(states, shares)
         predictions = state(means).float()
-        mask = (in_teacher & in_student).float()
+        weights = weights*(in_teacher & in_student)
         if self.distance == "cosine": distance = 1 - F.cosine_similarity(predictions, targets, dim=-1)
         else: distance = (predictions - targets).square().mean(-1)
-        loss = ((distance*mask).sum(1)/mask.sum(1).clamp(min=1)).mean()
+        loss = ((distance*weights).sum(1)/weights.sum(1).clamp(min=1e-6)).mean()
         if not loss.isfinite(): raise FloatingPointError(f"the loss of word distillation is {loss.item()}")
         return loss
 
