@@ -6,7 +6,7 @@
 __all__ = ['SentenceFile', 'encode_to_disk', 'mine_files']
 
 # %% ../../nbs/api/3_evaluation/09_mining.ipynb #b564d377
-import hashlib, json, shutil
+import contextlib, glob, hashlib, json, os, shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..core import atomic_path, file_sha256, fingerprint, progress, write_atomic
 from ..encoders.base import windows
 from ..encoders.checkpoints import weights_digest
 from .bitext import check_mining_options, mine
+from ..results.folder import lock, unlock
 
 # %% ../../nbs/api/3_evaluation/09_mining.ipynb #76e0f3ad
 def _read_lines(path: str|Path) -> Iterator[tuple[int, str]]: # the offset of each line, and its text
@@ -152,6 +153,21 @@ def _work_folder(output: Path, encoder: Any, files: Sequence[SentenceFile]) -> P
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
+@contextlib.contextmanager
+def _reserve(output: Path) -> Iterator[Path]: # a temporary file, which replaces the output at the end
+    "RuntimeError: another process mines into this output; the two would overwrite the saved state."
+    mark = output.with_name(f".{output.name}.lock")
+    with atomic_path(output) as temporary:
+        if owner := lock(mark, f"process {os.getpid()}"):
+            raise RuntimeError(f"process {owner} mines into {output} already: wait until it ends, "
+                               "or give another output")
+        try:
+            pattern = f".{glob.escape(output.stem)}-????????{output.suffix}" # of processes that were killed
+            for leftover in output.parent.glob(pattern):
+                if leftover != temporary: leftover.unlink(missing_ok=True)
+            yield temporary
+        finally: unlock(mark)
+
 # %% ../../nbs/api/3_evaluation/09_mining.ipynb #6a9cfaa0
 def mine_files(
     encoder: Any, # encode(list of str) -> [n, d]
@@ -163,7 +179,8 @@ def mine_files(
 ) -> int: # number of pairs written
     """Write the likely translations between two files. After an interruption the same call continues.
 
-    Tabs within a sentence become spaces. OSError, before any work, if the output cannot be written.
+    Tabs within a sentence become spaces. Before any work: OSError if the output cannot be written,
+    RuntimeError if another process mines into it.
 
     >>> mine_files(encoder, "a.txt", "b.txt", "pairs.tsv", threshold=1.06)
 
@@ -196,8 +213,7 @@ def mine_files(
         raise ValueError(f"k={k} neighbours of each sentence: expected from 1 to {most}, because {sizes} "
                          f"distinct sentences; pass k={most}, on the command line -k {most}")
     output = Path(output)
-    with atomic_path(output) as temporary:
-        temporary.write_text("") # raises an error now if the output cannot be written
+    with _reserve(output) as temporary: # raises an error now if the output cannot be written
         folder = _work_folder(output, encoder, files)
         x, y = (encode_to_disk(encoder, file, folder/f"{name}.npy", show_progress=show_progress)
                 for name, file in zip(("first", "second"), files))

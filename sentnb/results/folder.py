@@ -8,7 +8,7 @@ __all__ = ['FOREIGN_DAYS', 'RECORDS', 'MACHINE_SETTINGS', 'RUNNING', 'PACKAGES',
            'code_sha256', 'notebook_path', 'is_code_changed', 'versions', 'hardware', 'peak_memory']
 
 # %% ../../nbs/api/1_results/06_folder.ipynb #6f01d3a2
-import contextlib, hashlib, json, os, platform, resource, subprocess, sys, time
+import contextlib, hashlib, json, os, platform, resource, subprocess, sys, threading, time
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -61,11 +61,22 @@ def lock_owner(
     try:
         owner = json.loads(path.read_text(encoding="utf-8"))
         process, purpose = int(owner["pid"]), owner.pop("purpose")
-        days = (time.time() - path.stat().st_mtime)/86_400
+        days = abs(time.time() - path.stat().st_mtime)/86_400 # clocks may have been set back since
         is_foreign = owner["host"] != platform.node()
         lives = days < FOREIGN_DAYS if is_foreign else owner == describe_process(process)
     except (OSError, ValueError, TypeError, KeyError): return None
     return (process, purpose) if lives else None
+
+def _create_whole(path: Path, content: str) -> None:
+    "FileExistsError: the file exists. No process ever reads a part of the content."
+    temporary = path.with_name(f"{path.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        temporary.write_text(content, encoding="utf-8")
+        os.link(temporary, path)
+    except FileExistsError: raise
+    except OSError: # a file system without hard links
+        with open(path, "x", encoding="utf-8") as file: file.write(content)
+    finally: temporary.unlink(missing_ok=True)
 
 def lock(
     path: Path, # of the lock file; its folder exists
@@ -85,9 +96,10 @@ def lock(
     int|None
         the process that holds it for another purpose; None: the lock was taken
     """
+    content = json.dumps(describe_process(os.getpid()) | dict(purpose=purpose))
     while True:
-        with contextlib.suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
-            json.dump(describe_process(os.getpid()) | dict(purpose=purpose), file)
+        with contextlib.suppress(FileExistsError):
+            _create_whole(path, content)
             return None
         owner = lock_owner(path)
         if owner and owner[0] != os.getpid(): return None if owner[1] == purpose else owner[0]

@@ -24,9 +24,9 @@ def attempt(rng, folder) -> None:
         key = rng.choice(sorted(inner))
         inner[key] = rng.choice(VALUES)
     file.write_text(json.dumps(content), encoding="utf-8")
-    begin = time.monotonic()
+    begin = time.process_time() # a busy machine is no failure
     try:
         content_of(kind, copy)
     except (ValueError, OSError, ImportError) as error: # ImportError: a font is not installed
         assert str(copy) in str(error), f"{file.name}: {json.dumps(content)[:2000]}: {error!r}"
-    assert time.monotonic() - begin < 20, f"{file.name}: {json.dumps(content)[:2000]}"
+    assert time.process_time() - begin < 20, f"{file.name}: {json.dumps(content)[:2000]}"

@@ -1,5 +1,6 @@
 """A file of a checkpoint or of a training state is truncated, emptied, extended, or changed in one bit."""
 import shutil
+import warnings
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,6 +12,7 @@ from tiny_text import TEXTS, tiny
 from sentnb.core import data_dir
 from sentnb.encoders import (
     Lens, LensConfig, PixelConfig, PixelEncoder, StaticEncoder, TextEncoder, train_wordpiece)
+from sentnb.encoders.base import TextsTruncated
 from sentnb.training import InfoNCE, Stage, fit
 from sentnb.training.checkpoint import read_state
 
@@ -26,7 +28,9 @@ def small_pixels(seed: int=0) -> PixelEncoder:
 def train(folder: Path, encoder: PixelEncoder|None=None) -> list:
     stages = [Stage(name, [(text, text) for text in TEXTS[:32]], InfoNCE(), steps=2, batch_size=8)
               for name in ("first", "second")]
-    return fit(encoder or small_pixels(), stages, folder, show_progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TextsTruncated)
+        return fit(encoder or small_pixels(), stages, folder, show_progress=False)
 
 
 @cache

@@ -25,16 +25,20 @@ def make_mirror(folder: Path, rows: list[dict]) -> Path: # the file
     return file
 
 
+def read(folder: Path) -> list[dict]:
+    with mock.patch.dict("os.environ", SENTNB_HUB=str(folder)):
+        return corpora.load(NAME, split="test")
+
+
 def attempt(rng, folder) -> None:
     rows = [dict(sentence1=f"a {i}", sentence2=f"b {i}", score=float(i % 6)) for i in range(50)]
     file = make_mirror(folder, rows)
-    with mock.patch.dict("os.environ", SENTNB_HUB=str(folder)):
-        assert corpora.load(NAME, split="test") == rows
-        content = file.read_bytes()
-        fault = spoil(file, rng)
-        try:
-            loaded = corpora.load(NAME, split="test")
-        except (ValueError, OSError) as error:
-            assert str(file) in str(error), f"{fault}: {error}"
-        else:
-            assert loaded == rows and file.read_bytes() == content, fault
+    assert read(folder) == rows
+    content = file.read_bytes()
+    fault = spoil(file, rng)
+    try:
+        loaded = read(folder)
+    except (ValueError, OSError) as error:
+        assert str(file) in str(error), f"{fault}: {error}"
+    else:
+        assert loaded == rows and file.read_bytes() == content, fault
