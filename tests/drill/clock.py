@@ -36,7 +36,8 @@ def change_times(rng, folder: Path) -> None:
 
 def grow(folder: Path, steps: int|None=None) -> bytes:
     "The weights of a branch, trained in one piece, or stopped after every `steps` steps."
-    stage = Stage("first", [(f"a cat {i}", f"a dog {i}") for i in range(64)], InfoNCE(), steps=6, batch_size=8)
+    pairs = [(f"a cat {i}", f"a dog {i}") for i in range(64)]
+    stage = Stage("first", pairs, InfoNCE(), steps=6, batch_size=8)
     root = Branch.root(small_pixels(), folder)
     if steps:
         until = time.monotonic() + 3600

@@ -1,4 +1,4 @@
-"""`sentnb encode` is killed at random moments: the output is the old one or complete, and the next call ends."""
+"""`sentnb encode` is killed at random moments: its output is the old one or complete; then it is repeated."""
 import contextlib
 import io
 import os

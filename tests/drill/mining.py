@@ -26,7 +26,8 @@ def attempt(rng, folder) -> None:
     expected, seconds = uninterrupted(prepare, mine)
     prepare(folder)
     kill_repeatedly(rng, seconds, mine, folder)
-    assert content_of(folder).get("pairs.tsv") in (None, expected["pairs.tsv"]), "a part of the pairs was left"
+    left = content_of(folder).get("pairs.tsv")
+    assert left in (None, expected["pairs.tsv"]), "a part of the pairs was left"
     finish(start(mine, folder))
     assert content_of(folder) == expected
     assert not list(folder.glob(".*")), "files of the killed calls remain"

@@ -1,4 +1,4 @@
-"""The same training, encoding, mining or notebook runs twice at once, in one folder: the result of one run."""
+"""A training, encoding, mining or notebook runs twice at once, in one folder: the result of one run."""
 import contextlib
 import io
 import os
