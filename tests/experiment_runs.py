@@ -59,6 +59,23 @@ def code_cells(path: Path) -> list:
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 
+def copy_without_example(path: Path, folder: Path, last: str|None=None) -> Path:
+    """A copy of an experiment without the example of its method, the code above its parameters: that is the
+    same at every profile, and the demos run it. With `last`, a section, it ends there and saves the run."""
+    notebook = nbformat.read(path, 4)
+    tagged = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells].index(True)
+    above = [cell for cell in notebook.cells[:tagged] if cell.cell_type != "code"]
+    notebook.cells = above + notebook.cells[tagged:]
+    if last:
+        headings = [cell.source.partition("\n")[0] for cell in notebook.cells]
+        following = headings.index(f"## {last}") + 1
+        end = next(i for i in range(following, len(headings)) if headings[i].startswith("## "))
+        notebook.cells[end:] = [nbformat.v4.new_code_cell("run.save()")]
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, folder/path.name)
+    return folder/path.name
+
+
 def command_of(name: str) -> tuple[str, ...]: return "run", name, "-p", "demo", "--quiet"
 
 

@@ -1,4 +1,7 @@
-"""What the papers read and no Hub has in a form to pin: OPUS and newstest2012, in files of one's own."""
+"""What the papers read and no Hub has in a form to pin: OPUS and newstest2012, in files of one's own.
+
+Notebooks run to the end of their data here; what follows reads rows of files as rows of the Hub, from which
+test_paper_profile_too.py runs them whole."""
 import json
 
 import pytest
@@ -37,9 +40,12 @@ def test_files_take_the_place_of_the_hub(name, at_paper, hub, files): # noqa: F8
     replaced = {declared.hub_id for declared in corpora.datasets_with_role("parallel", collection="papers")}
     assert replaced
     given = files if name == "13_lensing" else dict(opus=files["opus"])
-    data = read_by(at_paper(ROOT/"nbs"/f"{name}.ipynb", **given))
+    folder = at_paper(ROOT/"nbs"/f"{name}.ipynb", last="Data", **given)
+    data = read_by(folder)
     assert data["files in de"]["rows"] == data["files in fr"]["rows"] == 60
     assert not replaced & {repository for _, repository, _ in hub.asked}
     if name != "13_lensing": return
     assert data["newstest2012"]["rows"] == data["newstest2013"]["rows"] == 12
     assert data["newstest2012"]["fingerprint"] != data["newstest2013"]["fingerprint"]
+    executed = (folder/f"{name}.ipynb").read_text(encoding="utf-8")
+    assert "15 pairs of lists" in executed, "dev is newstest2013: each language with each other"

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from experiment_runs import copy_without_example
 from fake_hub import Hub, keep_public_files
 
 from sentnb import experiments
@@ -21,9 +22,10 @@ SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="micro
              piece_of_base=1, # steps of 86 million parameters
              simcse_changes={}, # RoBERTa's 1,953 steps of 512
              questions=["negatives", "ensembling"])
-MOST = dict(steps=2, batch=8, queue=8, warmup=1) # of every row whose name ends so
+MOST = dict(steps=2, batch=8, queue=8, warmup=1, texts=300, taught_texts=40, taught_seen=200, _sentences=64,
+            fitted=200, permutations=20, transfer_train=100) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
-AGAIN = ("06_retrieval", "15_beyond") # once more without a network: pictures, tokens
+AGAIN = ("15_beyond",) # once more without a network: encoders of pictures and of tokens
 
 
 def literal(node: ast.AST, named: dict[str, ast.AST]):
@@ -73,16 +75,17 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch, warm_kernels):
-    "Run a notebook at paper: at_paper(path, offline=False) -> its folder."
+    "Run a notebook at paper, or up to the end of a section: at_paper(path, offline=False) -> its folder."
     home = hub.folder/"home" # one cache for all
     places = dict(SENTNB_FIGURES=tmp_path/"figures", SENTNB_CACHE=tmp_path/"cache", HF_HOME=home,
                   HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1")
     for variable, value in places.items(): monkeypatch.setenv(variable, str(value))
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     keep_public_files(tmp_path/"cache")
-    def run(path, offline=False, **more):
+    def run(path, offline=False, last=None, **more):
         monkeypatch.setenv("HF_HUB_OFFLINE", str(int(offline)))
-        experiments.run(path, "paper", dict(overrides=overrides(path) | more), progress=False)
+        copy = copy_without_example(path, tmp_path/"copies", last)
+        experiments.run(copy, "paper", dict(overrides=overrides(path) | more), progress=False)
         return tmp_path/"figures"/path.stem/"paper"
     return run
 

@@ -10,7 +10,7 @@ import os
 import sys
 
 import pytest
-from experiment_runs import EXPERIMENTS, sentnb
+from experiment_runs import EXPERIMENTS, ROOT, copy_without_example, sentnb
 
 from sentnb import experiments, results
 
@@ -140,7 +140,8 @@ def numbers(name, folder, **more):
     overrides = json.dumps(off | CUT[name] | dict(threads=1))
     options = [word for key, value in more.items() for word in (f"--{key}", str(value))]
     places = PLACES | dict(SENTNB_FIGURES=str(folder), SENTNB_CACHE=str(folder/"cache"))
-    done = sentnb("run", name, "--quiet", "-P", f"overrides={overrides}", *options, **places)
+    copy = copy_without_example(ROOT/"nbs"/f"{name}.ipynb", folder)
+    done = sentnb("run", str(copy), "--quiet", "-P", f"overrides={overrides}", *options, **places)
     assert done.returncode == 0, done.stderr[-3000:]
     run, = (folder/name).glob("demo*/run.json")
     frame = results.load_run(run.parent).numbers

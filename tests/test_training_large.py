@@ -93,11 +93,11 @@ def test_losses_that_are_read_later_are_the_same(tmp_path):
     assert run(tmp_path/"c", read_every=50)[1] == history
 
 
-def test_a_run_of_more_than_a_million_steps_is_saved(tmp_path):
+def test_a_history_as_long_as_that_of_a_million_steps_is_saved(tmp_path):
     layer = torch.nn.Linear(1, 1)
     run = Progress(tmp_path, layer, dict(seed=0), Accelerator(cpu=True))
-    row = dict(stage=0, name="cmlm and retrieval", step=1_234_567, loss=9.876543210987654)
-    run.history = [row]*1_300_000
+    row = dict(stage=0, name="cmlm and retrieval"*60, step=1_234_567, loss=9.876543210987654)
+    run.history = [row]*100_000
     assert len(json.dumps(run.history)) > 1e8   # what the metadata of safetensors may be
     run.save()
     again = Progress(tmp_path, layer, dict(seed=0), Accelerator(cpu=True))
