@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from fastcore.xtras import modified_env
 
 from sentnb import experiments, results
 
@@ -29,6 +30,14 @@ def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
     "The command in a process of its own, as a user types it."
     return subprocess.run([sys.executable, "-m", "sentnb.experiments", *arguments], cwd=ROOT,
                           env={**os.environ, **env}, capture_output=True, text=True)
+
+
+def sentnb_here(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+    "The command, called from here, so that its kernel can be a warm one (`warm_kernels`)."
+    said, complaints = io.StringIO(), io.StringIO()
+    with modified_env(**env), contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
+        status = experiments.main(arguments)
+    return subprocess.CompletedProcess(arguments, status, said.getvalue(), complaints.getvalue())
 
 
 def written(folder: Path) -> dict[Path, int]:
@@ -79,23 +88,18 @@ def copy_without_example(path: Path, folder: Path, last: str|None=None) -> Path:
 def command_of(name: str) -> tuple[str, ...]: return "run", name, "-p", "demo", "--quiet"
 
 
-def check_demo(path: Path, figures: Path, monkeypatch):
-    """Run an experiment at demo, and look at what it says and leaves: the command, called from here, so that
-    its kernel can be a warm one (`warm_kernels`); `check_again` has it from a cold one."""
-    before, said, complaints = written(ROOT/"figures"), io.StringIO(), io.StringIO()
-    monkeypatch.setenv("SENTNB_FIGURES", str(figures))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    messages = figures/f"{path.stem}.messages"
+def check_demo(path: Path, figures: Path):
+    "Run an experiment at demo, and look at what it says and leaves; `check_again` starts a cold kernel."
+    own = ROOT/"figures"/path.stem   # of figures/ whole, other tests may write at the same time
+    before, messages = written(own), figures/f"{path.stem}.messages"
     messages.touch()
-    monkeypatch.setenv("SENTNB_MESSAGES", str(messages))
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
-        name = path.stem if path in EXPERIMENTS else str(path)
-        status = experiments.main(command_of(name))
-    assert status == 0, complaints.getvalue()
+    places = dict(SENTNB_FIGURES=str(figures), SENTNB_MESSAGES=str(messages), HF_HUB_OFFLINE="1")
+    done = sentnb_here(*command_of(path.stem if path in EXPERIMENTS else str(path)), **places)
+    assert done.returncode == 0, done.stderr
     if path.stem in PLANNED: assert experiments.compare_with_run(messages) == [], "the plan is wrong"
     folder = figures/path.stem/"demo"
     for name in (f"{path.stem}.ipynb", "numbers.csv", ".png"):
-        assert name in said.getvalue(), "it says where the results are"
+        assert name in done.stdout, "it says where the results are"
     check_record(folder)
     check_figures(folder)
 
@@ -103,7 +107,7 @@ def check_demo(path: Path, figures: Path, monkeypatch):
     assert all(cell.execution_count for cell in code_cells(executed) if cell.source.strip())
     assert str(ROOT) not in executed.read_text(encoding="utf-8")
     assert not list(figures.rglob("*.unfinished.ipynb"))
-    assert before == written(ROOT/"figures"), "SENTNB_FIGURES alone is written"
+    assert before == written(own), "SENTNB_FIGURES alone is written"
 
 
 def check_again(name: str, figures: Path, elsewhere: Path):

@@ -217,7 +217,8 @@ def test_the_command_line_refuses_in_one_line(arguments, message, tmp_path, monk
     assert not list(tmp_path.glob("OUT*"))
 
 
-def test_the_report_escapes_what_it_joins():
+def test_the_report_escapes_what_it_joins(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
     script = "<script>alert(1)</script>"
     frame = pd.DataFrame({"a": [script, "x < 3 | y <!-- z"]})
     assert frame_markdown(frame).splitlines()[2:] == [

@@ -13,11 +13,11 @@ def figures(tmp_path_factory) -> Path: return tmp_path_factory.mktemp("figures")
 
 
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
-def test_demo(path, figures, monkeypatch, warm_kernels): check_demo(path, figures, monkeypatch)
+def test_demo(path, figures, warm_kernels): check_demo(path, figures)
 
 
-def test_the_template_runs(figures, monkeypatch, warm_kernels):
-    check_demo(ROOT/"nbs"/"template.ipynb", figures, monkeypatch)
+def test_the_template_runs(figures, warm_kernels):
+    check_demo(ROOT/"nbs"/"template.ipynb", figures)
 
 
 def test_the_same_command_gives_the_same_numbers(figures, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from experiment_runs import EXPERIMENTS, ROOT, code_cells, sentnb
+from experiment_runs import EXPERIMENTS, ROOT, code_cells, sentnb, sentnb_here
 from nbformat import v4
 
 from sentnb import experiments, results
@@ -195,10 +195,10 @@ run.add("table", "row", "column", steps)
 print(run.save().name)"""
 
 
-def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
+def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path, warm_kernels):
     notebook, place = str(tiny("99_runs", RUNS)), tmp_path/"figures"/"99_runs"
     def run(*more: str) -> str:
-        done = sentnb("run", notebook, *more, SENTNB_FIGURES=str(tmp_path/"figures"))
+        done = sentnb_here("run", notebook, *more, SENTNB_FIGURES=str(tmp_path/"figures"))
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
     run()
@@ -209,12 +209,12 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path):
     assert said.count(own.name) == 2 and (own/"99_runs.ipynb").is_file(), "table and notebook are told"
     assert sorted(path.name for path in place.iterdir()) == ["demo", own.name]
     assert (place/"demo"/"numbers.csv").read_bytes() == first
-    differ = sentnb("diff", "99_runs/demo", str(own), SENTNB_FIGURES=str(tmp_path/"figures"))
+    differ = sentnb_here("diff", "99_runs/demo", str(own), SENTNB_FIGURES=str(tmp_path/"figures"))
     assert differ.returncode == 2, "99_runs is none of the project's"
-    differ = sentnb("diff", str(place/"demo"), str(own))
+    differ = sentnb_here("diff", str(place/"demo"), str(own))
     assert differ.returncode == 1 and "table: row, column: 3 -> 4" in differ.stdout
-    assert sentnb("diff", str(own), str(own)).returncode == 0
-    assert sentnb("diff", str(own), str(place/"demo"), "--tolerance", "1").returncode == 0
+    assert sentnb_here("diff", str(own), str(own)).returncode == 0
+    assert sentnb_here("diff", str(own), str(place/"demo"), "--tolerance", "1").returncode == 0
     run("-P", "steps=4", "--replace")
     assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
 
@@ -263,10 +263,10 @@ for _ in range(600):
     assert not list(place.rglob("*unfinished*")) and not list(place.rglob(".*running"))
 
 
-def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path):
+def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path, warm_kernels):
     place = tmp_path/"figures"/"99_runs"/"demo"
     def run(code: str=RUNS, *more: str) -> tuple[str, dict[str, bytes]]:
-        done = sentnb("run", str(tiny("99_runs", code)), *more, SENTNB_FIGURES=str(tmp_path/"figures"))
+        done = sentnb_here("run", str(tiny("99_runs", code)), *more, SENTNB_FIGURES=str(tmp_path/"figures"))
         assert done.returncode == 0, done.stderr
         return done.stdout, {path.name: path.read_bytes() for path in place.iterdir()}
     _, first = run()

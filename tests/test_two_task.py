@@ -88,21 +88,21 @@ def test_bases_are_corrected_together():
     assert one_seed.verdict == "inconclusive at this scale"
 
 
-def test_a_row_that_the_paper_does_not_print_is_left_out():
-    scores, run = frame([1., 2.]), results.Run("beside", "demo", {})
+def test_a_row_that_the_paper_does_not_print_is_left_out(tmp_path):
+    scores, run = frame([1., 2.]), results.Run("beside", "demo", {}, folder=tmp_path)
     rows = {"SimCSE-{}": "SimCSE", "VisualCSE-{}": "ours"}
     both = pd.concat([scores, scores.assign(base="large")])
     bases = {"b": "BERT-base", "large": "RoBERTa-large"}   # Table 3 has no RoBERTa-large
     recipes.add_published_rows(run, "nonling_table3", both, rows, bases, {"Avg.": "Avg."})
     assert set(run.rows("nonling_table3")["row"]) == {"SimCSE-BERT-base", "VisualCSE-BERT-base"}
 
-def test_a_rate_is_chosen_on_dev_with_a_seed_of_its_own(monkeypatch):
+def test_a_rate_is_chosen_on_dev_with_a_seed_of_its_own(monkeypatch, tmp_path):
     calls = []
     def evaluate(self, base, condition, rate, seed, names=None):
         calls.append((condition, rate, seed, tuple(names)))
         return dict(dev=-abs(rate - 2e-4))
     monkeypatch.setattr(recipes.ConditionGrid, "evaluate", evaluate)
-    study = SimpleNamespace(seed=0, run=results.Run("beside", "demo", {}))
+    study = SimpleNamespace(seed=0, run=results.Run("beside", "demo", {}, folder=tmp_path))
     grid = recipes.ConditionGrid(study, TESTS, None, None, {}, look_every=1)
     assert grid.choose_rate("b", "ours", [1e-4, 2e-4, 4e-4], "choices", "b, rate") == 2e-4
     assert {(condition, names) for condition, _, _, names in calls} == {("ours", ("dev",))}
