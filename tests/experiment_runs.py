@@ -35,7 +35,7 @@ def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
 def sentnb_here(*arguments: str, **env: str) -> subprocess.CompletedProcess:
     "The command, called from here, so that its kernel can be a warm one (`warm_kernels`)."
     said, complaints = io.StringIO(), io.StringIO()
-    with modified_env(**env), contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
+    with modified_env(HF_HUB_OFFLINE="1", **env), contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
         status = experiments.main(arguments)
     return subprocess.CompletedProcess(arguments, status, said.getvalue(), complaints.getvalue())
 
@@ -93,7 +93,7 @@ def check_demo(path: Path, figures: Path):
     own = ROOT/"figures"/path.stem   # of figures/ whole, other tests may write at the same time
     before, messages = written(own), figures/f"{path.stem}.messages"
     messages.touch()
-    places = dict(SENTNB_FIGURES=str(figures), SENTNB_MESSAGES=str(messages), HF_HUB_OFFLINE="1")
+    places = dict(SENTNB_FIGURES=str(figures), SENTNB_MESSAGES=str(messages))
     done = sentnb_here(*command_of(path.stem if path in EXPERIMENTS else str(path)), **places)
     assert done.returncode == 0, done.stderr
     if path.stem in PLANNED: assert experiments.compare_with_run(messages) == [], "the plan is wrong"

@@ -14,7 +14,7 @@ def text_of(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_runs_and_shows_what_it_showed(path, tmp_path):
+def test_runs_and_shows_what_it_showed(path, tmp_path, warm_kernels):
     error = execute(path, tmp_path/"copy.ipynb")
     assert not error, error
     assert shown(tmp_path/"copy.ipynb") == shown(path), "its outputs are of another run: make notebooks"
