@@ -65,7 +65,7 @@ def test_chinese_is_asked_of_encoders_that_are_there():
 
 @each
 def test_it_scores_what_its_card_says(folder, hub):
-    "In English, of each kind of encoder one in Chinese, a sentence encoder in a language that it has learned."
+    "In English; of each kind of encoder one in Chinese; a sentence encoder in a language it has learned."
     from sentnb.evaluation import sts
     languages = ["en"] + ["zh"]*(folder.name in CHINESE_TOO) + ["ru"]*(folder in SENTENCE_ENCODERS)
     card = [(column, float(row["value"]))
