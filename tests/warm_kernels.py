@@ -14,7 +14,9 @@ import threading
 from jupyter_client.provisioning import local_provisioner
 
 # not matplotlib: a kernel tells it to show figures, before it is loaded
-LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distributed.tensor", "pandas",
+LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distributed.tensor",
+          "transformers.models.auto.modeling_auto", "transformers.models.bert.modeling_bert",
+          "transformers.models.distilbert.modeling_distilbert", "pycparser.c_parser", "pandas",
           "scipy.stats", "sklearn.linear_model", "datasets", "ipykernel.kernelapp")
 COLD = "COLD_KERNEL"   # in its environment: a kernel that starts as it always does
 READ_AT_IMPORT = ("PYTHON", "HF_", "OMP_", "MKL_", "TRANSFORMERS_", "MPL")
