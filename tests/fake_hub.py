@@ -146,6 +146,15 @@ def translations_and_a_label(folder, name):
     parquet(folder/"data"/"train-00000-of-00001.parquet", rows)
 
 
+@holds("gowitheflowlab/parallel-small-w-nli", "gowitheflowlab/parallel-medium-w-nli")
+def translations_and_inference(folder, name):
+    "In one list, of several files."
+    pairs = [pair for pairs in _translated(20).values() for pair in pairs]
+    pairs += [(premise, follows) for premise, follows, _ in world().nli("en", n=60)]
+    rows = [{"English": a, "Other Language": b} for a, b in pairs]
+    for shard in range(3): parquet(folder/"data"/f"train-0000{shard}-of-00003.parquet", rows[shard::3])
+
+
 @holds("sentence-transformers/parallel-sentences-talks")
 def translations_by_config(folder, name):
     configs = {}

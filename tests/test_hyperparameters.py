@@ -61,8 +61,8 @@ USED = {
     ("pixel", "small bilingual sets S_n"): "the limit of recipes.load_training_data('papers'); "
                                            "test_constants",
     ("pixel", "Ted parallel data"): "the printed counts are ten times too small; P_10 as published",
-    ("pixel", "languages in P_10, P_18, P_XL"): "P_10 alone: English and nine others",
-    ("pixel", "P_XL corpora"): "P_XL is not trained",
+    ("pixel", "languages in P_10, P_18, P_XL"): "the published sets; test_sets_of_leapfrog",
+    ("pixel", "P_XL corpora"): "the published set; test_sets_of_leapfrog",
     ("pixel", "iterations"): [("05_leapfrog", "iterations", 3)],
     ("pixel", "pairing"): "every set of translations is beside English",
     ("pixel", "checkpoint selection"): "on dev, where the scripts select on test",
@@ -338,8 +338,23 @@ def test_steps_are_one_epoch():
     assert epochs("05_leapfrog", "parallel_steps", "batch", p + a) == pytest.approx(1, abs=.01)
     assert epochs("05_leapfrog", "bilingual_steps", "batch", 5_000 + a) == pytest.approx(1, abs=.01)
     assert of_paper("05_leapfrog", "inference") == "once"
+    larger = of_paper("05_leapfrog", "larger_steps")
+    rows = dict(P_18=49_500*128 + a, P_XL=26_232_029)   # steps of the scripts and A; the card
+    for name, steps in larger.items():
+        assert steps*of_paper("05_leapfrog", "batch")/rows[name] == pytest.approx(1, abs=.001)
     for notebook in BOTH: # three epochs of triples, "1 unsupervised, 3 supervised"
         assert epochs(notebook, "nli_steps", "nli_batch", a) == pytest.approx(3, abs=.001)
+
+
+def test_sets_of_leapfrog():
+    "P_18 and P_XL have the paper's numbers of languages, and are trained once, with A."
+    from sentnb import corpora
+    languages = numbers_in(rows()["pixel", "languages in P_10, P_18, P_XL"].partition("(")[0])
+    sets = corpora.datasets_with_role("mixtures", collection="papers")
+    assert [dataset.train.name for dataset in sets] == list(of_paper("05_leapfrog", "larger_steps"))
+    for dataset, number in zip(sets, languages[1:], strict=True):
+        assert f"{number:.0f} languages" in dataset.note and "+ A" in dataset.note
+    assert of_paper("05_leapfrog", "larger_seeds") == 1
 
 
 def test_lambda_grid():

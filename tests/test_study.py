@@ -313,11 +313,11 @@ def test_what_draws_is_recorded():
 def test_branches_are_noted():
     from types import SimpleNamespace
     study = Study("98_x", TABLE)
-    made = dict(key="abc", seconds=1.234, commits=("c1", "c2+"))
+    made = dict(key="abc", parent="def", seconds=1.234, commits=("c1", "c2+"))
     cut = [dict(loss=1), dict(truncated={"at 9 patches": 3, "at 8 patches": 1}),
            dict(truncated={"at 9 patches": 1})]
     study.record_branches({"+ allNLI": SimpleNamespace(**made, history=[dict(loss=1)]),
                          "+ long": SimpleNamespace(**made, history=cut)})
     told = json.loads((study.run.save()/"run.json").read_text())
-    known = dict(key="abc", seconds=1.2, commits=["c1", "c2+"])
+    known = dict(key="abc", parent="def", seconds=1.2, commits=["c1", "c2+"])
     assert told["notes"]["branches"] == {"+ allNLI": known, "+ long": known | dict(texts_truncated=5)}

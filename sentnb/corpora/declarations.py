@@ -179,7 +179,8 @@ class Role:
     collection = "public" # or "papers": the training data of the authors of a paper
     trained = True # False: the set is only evaluated on
 
-KINDS = ("sentences", "documents", "english", "triples", "translations") # kinds of training examples
+# kinds of training examples; mixtures hold translations and English pairs in one list
+KINDS = ("sentences", "documents", "english", "triples", "translations", "mixtures")
 ROLES = (*KINDS, "parallel", "scored", "test", "pretraining")
 _COLLECTION = one_of("public", "papers")
 _Part = tuple[str|None, str, tuple[str, ...]] # configuration, split, columns

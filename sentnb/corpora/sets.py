@@ -351,9 +351,14 @@ declare("gowitheflowlab/parallel-9", "Pixel-Linguist's P_10: English and nine un
         *_PIXEL_TERMS, columns=(*_SENTENCES, "label"), hub_id="gowitheflowlab/parallel-9",
         revision="0711a9ab144be8b49b4879e195c7bf8560cc58c3", size=428_488_796,
         train=TrainRole("translations", _SENTENCES, "parallel-9", collection="papers"))
-declare("gowitheflowlab/parallel-medium-w-nli", "Pixel-Linguist: parallel sentences and NLI", *_PIXEL_TERMS,
-        columns=("English", "Other Language"), hub_id="gowitheflowlab/parallel-medium-w-nli",
-        revision="004c555bc93e550d777d65d5a42b97b0c5304bbe", size=3_800_000_000)
+for _name, _source, _languages, _revision, _size in (
+        ("parallel-small-w-nli", "P_18", 18, "bbf293b98dc5d359ce3ee2d9e6faf82af3724d25", 612_000_000),
+        ("parallel-medium-w-nli", "P_XL", 59, "004c555bc93e550d777d65d5a42b97b0c5304bbe", 3_804_391_322)):
+    declare(f"gowitheflowlab/{_name}",
+            f"Pixel-Linguist's {_source} + A: translations in {_languages} languages, and inference pairs",
+            *_PIXEL_TERMS, columns=("English", "Other Language"), hub_id=f"gowitheflowlab/{_name}",
+            revision=_revision, size=_size,
+            train=TrainRole("mixtures", ("English", "Other Language"), _source, collection="papers"))
 declare("princeton-nlp/datasets-for-simcse",
         "SimCSE's million sentences of Wikipedia, which miCSE trains on too", "unknown", "Gao et al. 2021",
         "https://github.com/princeton-nlp/SimCSE", columns=("text",),

@@ -26,7 +26,8 @@ from ..recipes.external_models import DERIVED_MODELS, EXTERNAL_MODELS, PACKAGED
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #e2f66511
 _ROLES = dict(sentences="sentences", visual="sentences", held_out="sentences", documents="documents",
-              english="english", triples="triples", parallel="parallel", mixed="translations")
+              english="english", triples="triples", parallel="parallel", mixed="translations",
+              mixtures="mixtures")
 _OF = dict(papers=dict(blocks=("documents",), multilingual=("sentences", "parallel"), triples=("english",)),
            public=dict(blocks=("pretraining",), multilingual=("pretraining", "parallel")))
 
@@ -37,6 +38,7 @@ def _of_kind(kind: str, collection: str, languages: Collection[str], sets: Colle
     roles = _OF[collection].get(kind) or (_ROLES[kind],)
     found = [(role, d) for role in roles for d in corpora.datasets_with_role(role, collection=collection)]
     def wanted(role, d):
+        if role == "mixtures": return sets is None or d.train.name in sets
         if role != "parallel": return True
         return (sets is None or d.parallel.name in sets) and bool(set(languages) & set(d.parallel.columns))
     return [d.name for role, d in found if wanted(role, d)]
@@ -73,7 +75,7 @@ def list_datasets(
     *,
     exclude_tests: Collection[str]|None=None, # names of corpora.TESTS; None: every test
     languages: Collection[str]=LANGUAGES[1:], # of translations with English
-    sets: Collection[str]|None=None, # of translations
+    sets: Collection[str]|None=None, # of translations and mixtures
 ) -> list[str]: # names of data sets; of the microworld none
     """What `load_training_data` reads.
 
@@ -88,7 +90,7 @@ def list_datasets(
     languages : Collection[str], default LANGUAGES[1:]
         of translations with English
     sets : Collection[str]|None, default None
-        of translations
+        of translations and mixtures
 
     Returns
     -------

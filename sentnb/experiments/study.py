@@ -312,8 +312,8 @@ def record_fonts(self: Study,
 def record_branches(self: Study,
     branches: Mapping[str, Any], # label -> a training.Branch
 ) -> None:
-    """Record key, seconds and commits of each branch, its parents included, and how many texts were
-    truncated.
+    """Record of each branch its key, that of its parent, seconds and commits from the root on, and how many
+    texts were truncated.
 
     Parameters
     ----------
@@ -322,7 +322,8 @@ def record_branches(self: Study,
     """
     def describe(branch):
         truncated = sum(sum(row.get("truncated", {}).values()) for row in branch.history)
-        entry = dict(key=branch.key, seconds=round(branch.seconds, 1), commits=list(branch.commits))
+        entry = dict(key=branch.key, parent=branch.parent, seconds=round(branch.seconds, 1),
+                     commits=list(branch.commits))
         return entry | (dict(texts_truncated=truncated) if truncated else {})
     self.run.note("branches", {label: describe(branch) for label, branch in branches.items()})
 

@@ -203,6 +203,7 @@ KINDS = dict(
     triples="a premise, what follows from it, and what contradicts it",
     parallel="pairs: an English sentence and its translation",
     mixed="the same in one list: of Pixel-Linguist's P_10 nobody tells the languages apart",
+    mixtures="translations and English pairs in one list: Pixel-Linguist's P_18 + A and P_XL + A",
     bilingual="a small set of translations for each language",
 )
 RECIPE_KINDS = ("multilingual", "blocks", "english", "triples", "parallel")
@@ -233,6 +234,8 @@ class TrainingData:
         set -> language
     mixed : Sequence[Pair], default list()
         translations of all languages
+    mixtures : dict[str, Sequence[Pair]], default dict()
+        set -> translations and English pairs
     bilingual : dict[str, Sequence[Pair]], default dict()
         language -> pairs
     views : dict[str, Sequence[Pair]], default dict()
@@ -249,6 +252,8 @@ class TrainingData:
     triples: Sequence[tuple[str, str, str]] = field(default_factory=list)
     translations: dict[str, dict[str, Sequence[Pair]]] = field(default_factory=dict) # set -> language
     mixed: Sequence[Pair] = field(default_factory=list) # translations of all languages
+    # set -> translations and English pairs
+    mixtures: dict[str, Sequence[Pair]] = field(default_factory=dict)
     bilingual: dict[str, Sequence[Pair]] = field(default_factory=dict) # language -> pairs
     views: dict[str, Sequence[Pair]] = field(default_factory=dict) # perturbation -> pairs, written out
     sources: dict[str, dict] = field(default_factory=dict) # data set -> revision, fingerprint, rows

@@ -22,7 +22,7 @@ class _Source:
     "What was asked, and what was read so far. A method for each kind gives fields of TrainingData."
     clean: TestFilter
     languages: Sequence[str] # of translations
-    sets: Collection[str]|None # of translations; None: all
+    sets: Collection[str]|None # of translations and mixtures; None: all
     limits: Mapping[str, int]
     longest: int|None # words of a sentence
     revisions: Mapping[str, str]
@@ -41,6 +41,10 @@ class _Source:
         return first
 
     def visual(self) -> dict: return self.sentences()
+
+    def mixtures(self) -> dict:
+        raise ValueError("kind='mixtures': expected source='papers'; the other sources hold translations and "
+                         "English pairs apart")
 
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #a77ca1fe
 class _Microworld(_Source):
@@ -92,9 +96,10 @@ class _Declared(_Source):
         "Those of all sets of one kind."
         found = {}
         for dataset in corpora.datasets_with_role(kind, collection=self.collection):
+            source = dataset.train.name or dataset.name
+            if kind == "mixtures" and self.sets is not None and source not in self.sets: continue
             self.reads(dataset.name, None, dataset.train.split)
             rows = corpora.load_examples(dataset.name, revision=self.revisions.get(dataset.name))
-            source = dataset.train.name or dataset.name
             found[source] = self.clean.drop_test_rows(source if kind != "triples" else kind, rows)
         return found
 
@@ -189,6 +194,8 @@ class _Papers(_Declared):
     def mixed(self) -> dict: # in the order of the set, which the stages shuffle
         return dict(mixed=corpora.concatenate(*self.examples("translations").values()))
 
+    def mixtures(self) -> dict: return dict(mixtures=self.examples("mixtures"))
+
     def of_stsb(self, language: str) -> list[str]: # of each pair the first sentence
         sets = corpora.datasets_with_role("scored", language)
         dataset, = (d for d in sets if d.scored.test == "STS-B")
@@ -238,7 +245,7 @@ def _check(source: str, kinds: Collection[str], languages: Sequence[str], limits
 
 def _texts(data: TrainingData) -> Iterable[str]:
     "Everything that may be trained on."
-    sets = (*data.bilingual.values(), *data.views.values(), data.mixed)
+    sets = (*data.bilingual.values(), *data.views.values(), data.mixed, *data.mixtures.values())
     rows = itertools.chain(data.triples, data.pairs, data.translated, *sets)
     spans = (row for row in data.documents if not isinstance(row, str))
     paragraphs = (row for row in data.documents if isinstance(row, str))
@@ -253,7 +260,8 @@ def load_training_data(
     exclude_tests: Collection[str]|None=None, # names of corpora.TESTS; None: every test
     within: bool=True, # drop a row also where a tested sentence is a part of its text
     languages: Sequence[str]=LANGUAGES[1:], # of translations with English
-    sets: Collection[str]|None=None, # of translations, e.g. ("stsb", "ntrex128"); None: all
+    # of translations and mixtures, e.g. ("stsb", "ntrex128"); None: all
+    sets: Collection[str]|None=None,
     limits: Mapping[str, int]|None=None, # kind -> rows to read; what it does not name is as the source says
     longest: int|None=None, # words of a sentence
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
@@ -275,7 +283,7 @@ def load_training_data(
     languages : Sequence[str], default LANGUAGES[1:]
         of translations with English
     sets : Collection[str]|None, default None
-        of translations, e.g. ("stsb", "ntrex128"); None: all
+        of translations and mixtures, e.g. ("stsb", "ntrex128"); None: all
     limits : Mapping[str, int]|None, default None
         kind -> rows to read; what it does not name is as the source says
     longest : int|None, default None

@@ -82,6 +82,8 @@ class Branch:
         commits of the code from the root on; "+" marks uncommitted changes
     pieces : list[dict], default list()
         steps, seconds, commit and device
+    parent : str|None, default None
+        key of the branch that it was grown from; None for a root or an average
     """
     encoder: Any # encoder or masked model
     key: str # cache key of everything that affects the encoder
@@ -91,6 +93,7 @@ class Branch:
     seconds: float = 0. # training time from the root on
     commits: tuple[str, ...] = () # commits of the code from the root on; "+" marks uncommitted changes
     pieces: list[dict] = dataclasses.field(default_factory=list) # steps, seconds, commit and device
+    parent: str|None = None # key of the branch that it was grown from; None for a root or an average
 
     @property
     def rate(self) -> float: # nan for a root or an average
@@ -262,7 +265,7 @@ def grow(self: Branch,
         _write_pieces(folder, *pieces)
     commits = tuple(dict.fromkeys([*self.commits, *(piece["commit"] for piece in pieces)]))
     seconds = self.seconds + sum(piece["seconds"] for piece in pieces)
-    return Branch(encoder, key, self.store, folder, history, seconds, commits, pieces)
+    return Branch(encoder, key, self.store, folder, history, seconds, commits, pieces, self.key)
 
 # %% ../../nbs/api/3_training/09_branches.ipynb #1df3f899
 @patch
