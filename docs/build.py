@@ -167,7 +167,7 @@ def as_it_ran(cells: list[dict], path: Path) -> None:
 
 
 def report(files: set[Path]) -> str:
-    "The report as it is; where it leads to a notebook the link goes to its page."
+    "The report as it is; where it leads to a notebook the link goes to its page, and its notice about files goes."
     def place(match: re.Match) -> str:
         name, hash, anchor = match[1].partition("#")
         path = Path(os.path.normpath(REPORT.parent/unquote(name)))
@@ -175,7 +175,9 @@ def report(files: set[Path]) -> str:
         if path not in PAGES: files.add(path)
         there = PAGES[path].with_suffix(".html") if path in PAGES else path
         return f'href="{quote(os.path.relpath(there, REPORT.parent))}{hash}{anchor}"'
-    return re.sub(r'href="([^"]*)"', place, (ROOT/REPORT).read_text(encoding="utf-8"))
+    text = (ROOT/REPORT).read_text(encoding="utf-8")
+    text = re.sub(r'<p class="checkout">.*?</p>\n', "", text, flags=re.S)
+    return re.sub(r'href="([^"]*)"', place, text)
 
 
 def build(target: Path) -> int:

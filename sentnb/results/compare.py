@@ -281,7 +281,7 @@ def to_html(
     comparison: pd.DataFrame, # of `compare`
     **options, # of `side_by_side`
 ) -> str:
-    """`side_by_side` as an HTML table: the paper's name and number above, ours below.
+    """`side_by_side` as an HTML table: the paper's name and number above, ours below, then the interval.
 
     Parameters
     ----------
@@ -300,9 +300,12 @@ def to_html(
         tags = ("b",) if len(texts) == 1 and _is_demo(comparison) else ("small", "b")
         return "<br>".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in zip(tags, texts))
     def label(names): return html.escape(names[0]) if len(names) == 1 else stacked(names)
+    def data_cell(text):
+        numbers, bracket, bounds = text.partition(" [")
+        interval = f'<br><small class="bounds">[{html.escape(bounds)}</small>' if bracket else ""
+        return f"<td>{stacked(numbers.split(' / ', 1))}{interval}</td>"
     def row(name, cells):
-        texts = "".join(f"<td>{stacked(cell.split(' / ', 1))}</td>" for cell in cells)
-        return f"<tr><th>{label(rows[name])}</th>{texts}</tr>\n"
+        return f'<tr><th class="row">{label(rows[name])}</th>{"".join(map(data_cell, cells))}</tr>\n'
     head = "".join(f"<th>{label(columns[name])}</th>" for name in wide.columns)
     body = "".join(row(*pair) for pair in zip(wide.index, wide.to_numpy()))
     caption = f"<caption>{html.escape(_caption(comparison))}</caption>"

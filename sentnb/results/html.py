@@ -174,7 +174,7 @@ figure { margin: 1.2rem 0; } img { max-width: 100%; height: auto; } svg { max-wi
 figcaption, caption, small { color: #666; } caption { text-align: left; }
 table { border-collapse: collapse; font-size: .85rem; margin: .7rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .18rem .55rem; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top; }
-th { font-weight: 600; }
+th { font-weight: 600; } th.row { min-width: 11rem; } .bounds { white-space: nowrap; font-size: .72rem; }
 .wide { overflow-x: auto; max-width: 100%; overflow-wrap: normal; } summary { cursor: pointer; }
 .mark { padding: 0 .45em; border-radius: .6em; white-space: nowrap; background: #ececec; }
 .holds, .run, .library { background: #d3f0e8; }

@@ -376,7 +376,8 @@ def discussions(
             if name in paragraphs:
                 raise ValueError(f"claim {name} is discussed twice: put it into one paragraph")
             words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
-            paragraphs[name] = re.sub(r"\s+", " ", re.sub(r"\*\*|`", "", words))
+            words = re.sub(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])", r"\1", re.sub(r"\*\*|`", "", words))
+            paragraphs[name] = re.sub(r"\s+", " ", words)
     return paragraphs
 
 # %% ../../nbs/api/1_results/10_report.ipynb #8d56d14a

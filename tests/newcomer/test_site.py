@@ -138,6 +138,14 @@ def test_it_can_be_searched(site):
     assert 'role="search"' in read(site/"index.html")
     index = read(site/"searchindex.js")
     assert all(word in index for word in ("anisotropi", "leapfrog", "momentum")), "stems of the words"
+    assert 'page.startsWith("figures/") ? -20' in read(site/"_static"/"language_data.js"), "copies come last"
+
+
+def test_its_report_has_no_word_on_files_of_the_checkout(site):
+    name = "figures/90_report/small/report.html"
+    in_checkout, in_site = read(ROOT/name), read(site/name)
+    assert 'class="checkout"' not in in_site and ".ipynb" not in " ".join(Html(in_site).links)
+    assert any(address.endswith(".ipynb") for address in Html(in_checkout).links)
 
 
 def test_formulas_are_drawn_by_the_browser(site):
