@@ -271,12 +271,12 @@ def needs(self: Plan) -> list[Requirement]:
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #6830847e
 RATES = dict(no=40e12, tf32=100e12, bf16=200e12) # operations per second of one H100, by precision
-CORE_RATE = 40e9 # operations per second of one CPU core
+CORE_RATE = 100e9 # operations per second of one CPU core
 ACTIVATION_BYTES = dict(no=86, tf32=86, bf16=63) # per position, layer and channel
 ASSUMPTIONS = (
     "Estimates: one H100 at {rate:g} TFLOP per second (84 were measured once, in bfloat16, with rendering in "
-    "the loop); one CPU core at {core:g} GFLOP per second, as 05_leapfrog at small on a core of an AMD EPYC "
-    "(36; other runs at small reached up to 190, because their texts are shorter than the length); "
+    "the loop); one CPU core at {core:g} GFLOP per second (124 in 07_micse_lowshot and 204 in 05_leapfrog were "
+    "measured at small on a core of an AMD EPYC: sequences count at the full length, most are shorter); "
     "activations of {bytes} bytes per position, layer and channel; 16 bytes per parameter in "
     "training, 12 in a checkpoint; three times the data in memory and on disk. Reading, rendering and "
     "evaluation are not counted.")
