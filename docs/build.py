@@ -167,7 +167,7 @@ def as_it_ran(cells: list[dict], path: Path) -> None:
 
 
 def report(files: set[Path]) -> str:
-    "The report as it is; where it leads to a notebook the link goes to its page, and its notice about files goes."
+    "The report without its notice about files; where it leads to a notebook the link goes to its page."
     def place(match: re.Match) -> str:
         name, hash, anchor = match[1].partition("#")
         path = Path(os.path.normpath(REPORT.parent/unquote(name)))

@@ -275,8 +275,9 @@ CORE_RATE = 100e9 # operations per second of one CPU core
 ACTIVATION_BYTES = dict(no=86, tf32=86, bf16=63) # per position, layer and channel
 ASSUMPTIONS = (
     "Estimates: one H100 at {rate:g} TFLOP per second (84 were measured once, in bfloat16, with rendering in "
-    "the loop); one CPU core at {core:g} GFLOP per second (124 in 07_micse_lowshot and 204 in 05_leapfrog were "
-    "measured at small on a core of an AMD EPYC: sequences count at the full length, most are shorter); "
+    "the loop); one CPU core at {core:g} GFLOP per second (124 in 07_micse_lowshot and 204 in 05_leapfrog "
+    "were measured at small on a core of an AMD EPYC: sequences count at the full length, most are "
+    "shorter); "
     "activations of {bytes} bytes per position, layer and channel; 16 bytes per parameter in "
     "training, 12 in a checkpoint; three times the data in memory and on disk. Reading, rendering and "
     "evaluation are not counted.")

@@ -376,7 +376,8 @@ def discussions(
             if name in paragraphs:
                 raise ValueError(f"claim {name} is discussed twice: put it into one paragraph")
             words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
-            words = re.sub(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])", r"\1", re.sub(r"\*\*|`", "", words))
+            words = re.sub(r"\*\*|`", "", words)
+            words = re.sub(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])", r"\1", words)
             paragraphs[name] = re.sub(r"\s+", " ", words)
     return paragraphs
 
