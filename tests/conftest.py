@@ -60,6 +60,13 @@ def warm_kernels():
         yield
 
 
+@pytest.fixture(scope="session")
+def paper_hub(tmp_path_factory):
+    "A Hub of its own, one for all tests of the paper profile: what is made and kept once serves the others."
+    from fake_hub import Hub
+    with Hub(tmp_path_factory.mktemp("hub")) as hub: yield hub
+
+
 @pytest.fixture
 def one_thread():
     "As the processes that a run is compared with: sums in another order are other numbers."

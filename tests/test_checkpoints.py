@@ -77,7 +77,7 @@ def test_it_scores_what_its_card_says(folder, hub):
 
 @pytest.mark.parametrize("folder", SENTENCE_ENCODERS, ids=lambda folder: folder.name)
 def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
-    "Of each table one: an unseen language of Tatoeba, a perturbation, a probe."
+    "Of each table one: an unseen language of Tatoeba, a perturbation; of one encoder a probe as well."
     from sentnb import corpora
     from sentnb.evaluation import bitext, robustness, transfer
     encoder, card = load(folder.name), {place: float(row["value"]) for place, row in scores(folder).items()}
@@ -86,6 +86,7 @@ def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
     pairs = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2)
     change = pairs.effect("char_swap").change.value
     assert change == pytest.approx(card["robustness, change", "char_swap"], abs=0.05)
+    if folder.name != "sentnb-small": return
     mpqa = 100*transfer.evaluate(encoder, "MPQA")["accuracy"]   # the quickest; one phrase of 10,606 is 0.01
     assert mpqa == pytest.approx(card["transfer", "MPQA"], abs=0.05)
 

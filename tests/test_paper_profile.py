@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from experiment_runs import copy_without_example
-from fake_hub import Hub, keep_public_files
+from fake_hub import keep_public_files
 
 from sentnb import experiments
 from sentnb.experiments.notebooks import read_table
@@ -71,9 +71,8 @@ EXPERIMENTS = [path for path in sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
                if table_of(path).get("source", ("microworld", None))[1] not in ("microworld", None)]
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory):
-    with Hub(tmp_path_factory.mktemp("hub")) as hub: yield hub
+@pytest.fixture
+def hub(paper_hub): return paper_hub
 
 
 @pytest.fixture
