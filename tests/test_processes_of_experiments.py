@@ -1,10 +1,10 @@
 """Experiments at demo, cut down to a few steps: two processes give the numbers of one.
 
 Dropout is off, because each process draws its own. What is left are sums in another order, which steps of
-AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PROCESSES=all; without, for
-two minutes, the two that have the most of what could differ: 05 (stages, members averaged, the best on dev)
-and 15 (attention of both kinds of encoder, momentum, its queue). The parts of the others, hidden patches and
-tokens among them, are in test_training_processes.py as well."""
+AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PROCESSES=all; without, for a
+minute, the one that has the most of what could differ: 15 (attention of both kinds of encoder, momentum, its
+queue). The parts of the others (stages, the best on dev, hidden patches and tokens) are in
+test_training_processes.py."""
 import json
 import os
 import sys
@@ -95,20 +95,20 @@ CUT = {
         points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10, held_out=20
     ),
     "25_word_distillation": dict(
-        layers=[[1, 1]],
+        targets=[[1, "squares", 1e-3]],
         pilot_steps=2,
         points=[3],
-        align_steps=2,
-        texts=200,
-        each=100,
-        align_dropout=0.0,
+        pair_steps=2,
+        blocks=200,
+        pair_dropout=0.0,
         standardised=50,
+        held_out=20,
         pairs=20,
         pairs_each=10,
         redraws=5,
     ),
 }
-DEFAULT = ("05_leapfrog", "15_beyond")
+DEFAULT = ("15_beyond",)
 # what is named so cannot be equal, and why
 APART = {
     "03_alignment": {"BERT-Flow": "a flow fitted to few vectors: one digit in the seventh place turns it"},
