@@ -101,6 +101,14 @@ def check_replaceable(
     if folder.exists() and any(folder.iterdir()) and not is_replaceable(folder):
         raise FileExistsError(f"{name} contains something that is not a {kind}; choose another folder")
 
+def _restore(backup: Path, folder: Path) -> None:
+    "OSError names the backup, which is kept if it cannot be moved to its place."
+    if not backup.exists(): return
+    try: os.replace(backup, folder)
+    except OSError as error:
+        reason = f"{error.strerror}; its previous files are in {backup}, move them back"
+        raise type(error)(error.errno, reason, str(folder)) from None
+
 @contextlib.contextmanager
 def atomic_folder(
     folder: str|Path, # created or replaced
@@ -131,8 +139,9 @@ def atomic_folder(
     check_replaceable(folder, is_replaceable, kind)
     folder = Path(folder).resolve()   # replaces the target of a link, not the link
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        new, backup = Path(temporary)/"new", Path(temporary)/"old"
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    new, backup = temporary/"new", temporary/"old"
+    try:
         new.mkdir()
         yield new
         # safetensors creates files that only their owner can read
@@ -141,8 +150,10 @@ def atomic_folder(
         if folder.exists(): os.replace(folder, backup)
         try: os.replace(new, folder)
         except BaseException:
-            if backup.exists(): os.replace(backup, folder)
+            _restore(backup, folder)
             raise
+    finally:
+        if not backup.exists() or folder.exists(): shutil.rmtree(temporary, ignore_errors=True)
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #a5f32493
 @dataclass(frozen=True)

@@ -1,10 +1,16 @@
 """The disk is full, or a folder read-only, while an encoder or a state is saved: the old files stay."""
 import errno
 import os
+import re
+import shutil
+from pathlib import Path
 from unittest import mock
 
 from .damage import small_pixels, train
 from .kills import content_of
+
+
+SHORT = 10
 
 
 def attempt(rng, folder) -> None:
@@ -14,6 +20,7 @@ def attempt(rng, folder) -> None:
     before = content_of(folder)
     fault = rng.choice([errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
     function = rng.choice(["replace", "chmod"]) # the last steps of an atomic write
+    backups = []
     calls = iter(range(rng.randint(0, 2)))
     real = getattr(os, function)
 
@@ -27,6 +34,10 @@ def attempt(rng, folder) -> None:
                 save()
             except OSError as error:
                 assert error.errno == fault and error.filename
+                backups += re.findall(r"previous files are in (.+), move them back", error.strerror)
+    for backup in backups: # as the error says
+        os.replace(backup, target)
+        shutil.rmtree(Path(backup).parent)
     after = content_of(folder)
     kept = {name: after.get(name) for name in before}
     other = folder/"expected"
