@@ -11,7 +11,7 @@ import os, sys
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __doc__ = (__doc__ or "") + """
 

@@ -171,7 +171,7 @@ def test_wrong_names_list_the_right_ones(name, config, split, said, monkeypatch)
 
 
 def test_a_mirror_is_read_in_order(mirror):
-    rows = [dict(sentence1=f"sentence {i}", sentence2="ß 猫\n", score=i / 7) for i in range(50)]
+    rows = [dict(sentence1=f"sentence {i}", sentence2="ß 猫\n", score=i / 10) for i in range(50)]
     mirror("mteb/sts16-sts", rows)
     assert corpora.load("mteb/sts16-sts", split="test") == rows
     def columns(*names): return list(corpora.load("mteb/sts16-sts", split="test", columns=list(names))[0])
@@ -461,7 +461,7 @@ def test_what_is_in_the_cache_in_part_is_still_to_be_downloaded(monkeypatch, tmp
 
 
 def test_fingerprints_see_content_and_order_only(mirror):
-    rows = [dict(sentence1=f"s{i}", sentence2="t", score=float(i)) for i in range(9)]
+    rows = [dict(sentence1=f"s{i}", sentence2="t", score=float(i % 6)) for i in range(9)]
     mirror("mteb/sts16-sts", rows)
     first = corpora.dataset_sha256("mteb/sts16-sts", split="test")
     mirror("mteb/sts16-sts", [dict(reversed(row.items())) for row in rows])
@@ -638,3 +638,58 @@ def test_documents_stream():
     stream = corpora.documents()
     assert sum("\n\n" in next(stream) for _ in range(20)) == 20
     assert sum(1 for _ in corpora.documents(split="validation")) == 500
+
+
+def test_a_damaged_file_of_the_hub_is_named(tmp_path):
+    code = """if 1:
+        import sys
+        from pathlib import Path
+        from sentnb import corpora
+        corpora.load("mteb/sts13-sts", split="test")
+        blob, = [file for file in Path(sys.argv[1]).rglob("blobs/*") if file.read_bytes()[:4] == b"PAR1"]
+        content = bytearray(blob.read_bytes())
+        content[99] ^= 1
+        blob.write_bytes(content)
+        try: corpora.load("mteb/sts13-sts", split="test")
+        except ValueError as error: print(error)"""
+    env = {name: value for name, value in os.environ.items() if name not in ("SENTNB_HUB", "HF_HUB_OFFLINE")}
+    with fake_hub.Hub(tmp_path/"hub") as hub:
+        env |= dict(HF_HOME=str(tmp_path/"home"), HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1")
+        command = [sys.executable, "-c", code, str(tmp_path/"home")]
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "is damaged: its content does not match the etag" in done.stdout and "test.parquet" in done.stdout
+    assert "delete what was made of it, too" in done.stdout
+
+
+@pytest.mark.parametrize("name, change, message", [
+    ("mteb/sts13-sts", dict(score=5.1), "row 2 has score=5.1, expected a number from 0 to 5"),
+    ("mteb/sts13-sts", dict(score=float("-inf")), "row 2 has score=-inf"),
+    ("nli/rte", dict(label="neutral"), "row 2 has label='neutral', expected one of entailment"),
+])
+def test_values_that_a_declaration_excludes(mirror, name, change, message):
+    texts = dict.fromkeys(("sentence1", "sentence2", "premise", "hypothesis"), "a")
+    rows = [dict(texts, score=float(i), label=("entailment", "not_entailment")[i % 2]) for i in range(3)]
+    columns = corpora.get_dataset(name).columns
+    mirror(name, [{column: row[column] for column in columns} for row in rows])
+    assert len(corpora.load(name, split="test")) == 3
+    rows[2] |= change
+    mirror(name, [{column: row[column] for column in columns} for row in rows])
+    with pytest.raises(ValueError, match=re.escape(message)):
+        corpora.load(name, split="test")
+
+
+def test_constant_scores_are_rejected_and_repeated_rows_and_missing_classes_are_told(mirror):
+    row = dict(sentence1="a", sentence2="b", score=3.)
+    mirror("mteb/sts13-sts", [row, dict(row, sentence1="c")])
+    with pytest.raises(ValueError, match="score is 3 in all 2 rows"):
+        corpora.load("mteb/sts13-sts", split="test")
+    mirror("mteb/sts13-sts", [dict(row, score=None), dict(row, score=float("nan"))])
+    with pytest.raises(ValueError, match="score is missing in all 2 rows"):
+        corpora.load("mteb/sts13-sts", split="test")
+    mirror("mteb/sts13-sts", [row, dict(row, score=2.), row])
+    with pytest.warns(corpora.DataWarning, match="1 of 3 rows are repetitions"):
+        corpora.load("mteb/sts13-sts", split="test")
+    mirror("nli/rte", [dict(premise="a", hypothesis="b", label="entailment")])
+    with pytest.warns(corpora.DataWarning, match="no row has the label not_entailment"):
+        corpora.load("nli/rte", split="test")

@@ -118,6 +118,25 @@ def test_environment_follows_settings():
     assert "-e .[notebooks,dev]" in text and "pango" in text and "conda-forge" in text
 
 
+def test_citation_cff_is_made_of_citation_bib():
+    "Run `python docs/citation.py` after a change of CITATION.bib or of the version."
+    sys.path.insert(0, str(ROOT/"docs"))
+    try: import citation
+    finally: sys.path.remove(str(ROOT/"docs"))
+    assert citation.citation() == (ROOT/"CITATION.cff").read_text(encoding="utf-8")
+    references = citation.yaml.safe_load(citation.citation())["references"]
+    bibliography = (ROOT/"CITATION.bib").read_text(encoding="utf-8")
+    assert len(references) == bibliography.count("\n@") == 5
+    for reference in references:
+        assert all(author["family-names"] in bibliography for author in reference["authors"])
+
+
+def test_the_changelog_begins_with_this_version():
+    import sentnb
+    changes = (ROOT/"CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", changes, re.M)[1] == sentnb.__version__
+
+
 def test_installed_package_is_what_settings_say():
     "setup.py hands setuptools what settings.ini says."
     from configparser import ConfigParser

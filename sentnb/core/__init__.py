@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'LANGUAGES', 'LANGUAGE_NAMES', 'PARAMETERS', 'PROFILES', 'Rule', 'WAIT_HOURS', 'apply_umask', 'at_least',
-           'atomic_path', 'broadcast_from_rank0', 'cache_dir', 'check_overrides', 'data_dir', 'derive_seed',
-           'figures_dir', 'file_sha256', 'fingerprint', 'in_range', 'init_distributed', 'integer', 'lazy_names',
-           'notify_driver', 'one_of', 'optional', 'pick', 'positive', 'progress', 'project_root', 'run_on_rank0',
-           'seed_everything', 'set_num_threads', 'settings_for', 'split_graphemes', 'suggest', 'validated',
-           'write_atomic']
+           'atomic_path', 'broadcast_from_rank0', 'cache_dir', 'check_overrides', 'check_hub_file', 'data_dir',
+           'derive_seed', 'figures_dir', 'file_sha256', 'fingerprint', 'in_range', 'init_distributed', 'integer',
+           'lazy_names', 'notify_driver', 'one_of', 'optional', 'pick', 'positive', 'progress', 'project_root',
+           'run_on_rank0', 'seed_everything', 'set_num_threads', 'settings_for', 'split_graphemes', 'suggest',
+           'validated', 'write_atomic']
 
 # %% ../../nbs/api/0_core/00_core.ipynb #c0de001c
 from .checks import (
     PARAMETERS, Rule, at_least, check_overrides, in_range, integer, lazy_names, one_of, optional, positive,
     suggest, validated)
-from .files import apply_umask, atomic_path, file_sha256, fingerprint, write_atomic
+from .files import (
+    apply_umask, atomic_path, check_hub_file, file_sha256, fingerprint, write_atomic)
 from .languages import FAMILIES, LANGUAGES, LANGUAGE_NAMES, split_graphemes
 from .paths import (
     PROFILES, cache_dir, data_dir, figures_dir, pick, project_root, settings_for)
@@ -26,7 +27,7 @@ from .seeds import derive_seed, seed_everything
 _all_ = [
     "FAMILIES", "LANGUAGES", "LANGUAGE_NAMES", "PARAMETERS", "PROFILES", "Rule", "WAIT_HOURS",
     "apply_umask", "at_least", "atomic_path", "broadcast_from_rank0", "cache_dir", "check_overrides",
-    "data_dir", "derive_seed", "figures_dir", "file_sha256", "fingerprint", "in_range",
+    "check_hub_file", "data_dir", "derive_seed", "figures_dir", "file_sha256", "fingerprint", "in_range",
     "init_distributed", "integer", "lazy_names", "notify_driver", "one_of", "optional", "pick",
     "positive", "progress", "project_root", "run_on_rank0", "seed_everything", "set_num_threads",
     "settings_for", "split_graphemes", "suggest", "validated", "write_atomic"]

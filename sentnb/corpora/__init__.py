@@ -14,7 +14,7 @@ from .declarations import (
     Dataset, ParallelRole, PretrainingRole, ScoredRole, TestPart, TestRole, TrainRole, declare)
 from .examples import (
     evaluation_sentences, load_examples, parallel_pairs, sts_pairs, sts_rows, test_parts, test_sentences)
-from .loading import documents, load, map_split, open_split, stream_rows
+from .loading import DataWarning, documents, load, map_split, open_split, stream_rows
 from .locations import complete_commit, get_commit, hub_dir, locate
 from .originals import Original
 from sentnb.corpora.pretraining import (

@@ -10,7 +10,7 @@ import contextlib, functools, hashlib, os, re, urllib.parse, urllib.request
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ..core import cache_dir, file_sha256, project_root, write_atomic
+from ..core import cache_dir, check_hub_file, file_sha256, project_root, write_atomic
 from .declarations import Dataset
 from .sets import get_dataset
 
@@ -189,6 +189,21 @@ def _offline():
     finally:
         for module, value in zip(modules, previous): module.HF_HUB_OFFLINE = value
 
+def _check_snapshot(dataset: Dataset, commit: str, table=None) -> None:
+    "ValueError names a damaged file of the cached commit: among those of the table, else among all."
+    from huggingface_hub.constants import HF_HUB_CACHE
+    folder = Path(HF_HUB_CACHE)/f"datasets--{dataset.hub_id.replace('/', '--')}"/"snapshots"/commit
+    urls = () if table is None else table.info.download_checksums or ()
+    names = [url.partition(f"@{commit}/")[2] for url in urls]
+    files = [folder/name for name in names if name] or sorted(folder.rglob("*"))
+    cached = () if table is None else table.cache_files
+    prepared = {str(Path(file["filename"]).parent) for file in cached}
+    for file in filter(Path.is_file, files):
+        try: check_hub_file(file)
+        except ValueError as error:
+            more = f"; delete what was made of it, too: {', '.join(sorted(prepared))}" if prepared else ""
+            raise ValueError(f"{dataset.name}: {error}{more}") from None
+
 def _is_connection_error(error: Exception) -> bool: # False: the Hub answered with an error
     return getattr(error, "response", None) is None
 
@@ -224,6 +239,7 @@ def _open_hub(
         with _offline() if unreachable else contextlib.nullcontext():
             table = _load_from_hub(dataset, config, split, commit, streaming)
     except Exception as error:
+        _check_snapshot(dataset, commit) # a damaged file can be the reason
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         if offline: reason = "HF_HUB_OFFLINE is set, and the cache lacks it"
         elif unreachable: reason = "the Hub does not answer, and the cache lacks it"
@@ -233,6 +249,7 @@ def _open_hub(
         raise FileNotFoundError(message) from None
     if (offline or unreachable) and not all(commit in file["filename"] for file in table.cache_files):
         raise FileNotFoundError(f"{dataset.name}: the cache has another revision than {commit}; {advice}")
+    if not streaming: _check_snapshot(dataset, commit, table)
     return table
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #a233ff1d

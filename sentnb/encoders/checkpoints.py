@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..core import (
-    apply_umask, cache_dir, data_dir, file_sha256, project_root, suggest, write_atomic)
+    apply_umask, cache_dir, check_hub_file, data_dir, file_sha256, project_root, suggest, write_atomic)
 
 # %% ../../nbs/api/2_encoders/02_checkpoints.ipynb #0550cee4
 SUMS = "SHA256SUMS" # of a shipped checkpoint: the sha256 of its files, as written by sha256sum
@@ -484,6 +484,7 @@ def _snapshot(name: str, revision: str|None, *patterns: str) -> Path: # a folder
     from huggingface_hub import snapshot_download
     folder = snapshot_download(name, revision=hub_revision(name, revision), ignore_patterns=["*/*"],
                                allow_patterns=[*_PATTERNS, *patterns])
+    for file in filter(Path.is_file, Path(folder).iterdir()): check_hub_file(file)
     return Path(folder)
 
 def hub_file(
@@ -507,7 +508,9 @@ def hub_file(
     Path
     """
     from huggingface_hub import hf_hub_download
-    return Path(hf_hub_download(name, file, revision=hub_revision(name, revision)))
+    path = Path(hf_hub_download(name, file, revision=hub_revision(name, revision)))
+    check_hub_file(path)
+    return path
 
 def _get_font(name: str, snapshot: Path) -> tuple[Path, str]|None: # file and expected sha256
     if name in MODELS and MODELS[name].font:

@@ -9,7 +9,6 @@ from unittest import mock
 from .damage import small_pixels, train
 from .kills import content_of
 
-
 SHORT = 10
 
 

@@ -1,13 +1,17 @@
 """The wheel in an environment of its own, away from every checkout, as who installs it would meet it."""
+import configparser
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = sys.executable, "-m", "pip", "--disable-pip-version-check"
@@ -20,8 +24,15 @@ def call(*words, cwd: Path, **more) -> subprocess.CompletedProcess:
     return subprocess.run([str(word) for word in words], **options)
 
 
+def settings() -> configparser.SectionProxy:
+    parser = configparser.ConfigParser(delimiters=["="])
+    parser.read(ROOT/"settings.ini", encoding="utf-8")
+    return parser["DEFAULT"]
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def built(tmp_path_factory) -> Path:
+    "The folder of the archive of the sources, and of the wheel that is built from that archive."
     folder = tmp_path_factory.mktemp("wheel")
     files = call("git", "ls-files", cwd=ROOT)
     if files.returncode: pytest.skip("no git: which files are the project's?")
@@ -30,9 +41,15 @@ def wheel(tmp_path_factory) -> Path:
         if name.startswith(("figures/", "tests/")) or not (ROOT/name).is_file(): continue
         (source/name).parent.mkdir(parents=True, exist_ok=True)
         (source/name).write_bytes((ROOT/name).read_bytes())
-    built = call(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
-    assert built.returncode == 0, built.stderr
-    made, = folder.glob("*.whl")
+    command = sys.executable, "-m", "build", "--no-isolation", "--outdir", folder/"dist", source
+    done = call(*command, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder/"dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built) -> Path:
+    made, = built.glob("*.whl")
     return made
 
 
@@ -56,6 +73,32 @@ def test_it_holds_what_encoders_and_data_need(wheel):
         assert f"sentnb/_data/{name}" in names
     assert {name.split("/")[0] for name in names} == {"sentnb", f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}
     assert wheel.stat().st_size < 10e6
+
+
+def test_the_files_of_a_release_are_valid(built):
+    "What `twine check` says; it is in the extra `dev`."
+    pytest.importorskip("twine", reason="the extra `dev` is not installed: make setup")
+    files = sorted(built.iterdir())
+    version = settings()["version"]
+    assert [file.name for file in files] == [f"sentnb-{version}-py3-none-any.whl", f"sentnb-{version}.tar.gz"]
+    done = call(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
+    with tarfile.open(files[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("CHANGELOG.md", "CITATION.cff", "SECURITY.md", "environment.yml", "nbs/05_leapfrog.ipynb"):
+        assert name in names
+
+
+def test_pip_solves_what_environment_yml_asks_for(wheel):
+    "With the packages that the tests run with, and no index: what is installed is a solution of the pins."
+    environment = yaml.safe_load((ROOT/"environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    versions = [name.partition("=")[2] for name in environment if str(name).startswith("python=")]
+    assert len(versions) == 1 and Version(versions[0]) >= Version(settings()["min_python"])
+    requested, = next(entry["pip"] for entry in environment if isinstance(entry, dict))
+    extras = re.fullmatch(r"-e \.\[(.+)\]", requested)[1]
+    solve = (*PIP, "install", "--dry-run", "--no-index", "--quiet")
+    done = call(*solve, f"{wheel}[{extras}]", cwd=wheel.parent)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_first_example_runs_from_an_empty_folder(installed):

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from torch import nn
 from torch.nn import functional as F
 
-from ...core import one_of, write_atomic
+from ...core import check_hub_file, one_of, write_atomic
 from .extras import import_extra
 from .rendered_images import read_pictures
 from ..base import TextsTruncated, check_encoder, collect_truncations
@@ -267,7 +267,9 @@ def _download_module(
     if Path(name).is_dir(): return Path(name)/subfolder
     from huggingface_hub import snapshot_download
     patterns = [str(Path(subfolder)/pattern) for pattern in ("*.json", "*.safetensors", "*.txt", "*.model")]
-    return Path(snapshot_download(str(name), allow_patterns=patterns, **options))/subfolder
+    folder = Path(snapshot_download(str(name), allow_patterns=patterns, **options))/subfolder
+    for file in filter(Path.is_file, folder.rglob("*")): check_hub_file(file)
+    return folder
 
 def _encoder_class(name: str, file: Path) -> type:
     "Import the encoder class of a record. ValueError if this package has no such encoder."
