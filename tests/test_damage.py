@@ -116,6 +116,15 @@ def test_json_of_another_kind_names_the_file(tmp_path, content):
         read_json(tmp_path/"config.json")
 
 
+def test_render_settings_of_other_patches_name_the_configuration(tmp_path):
+    PixelEncoder(PixelConfig(32, 1, 2, 64, max_patches=16)).save_pretrained(tmp_path)
+    config = read_json(tmp_path/"config.json")
+    config["render"]["patch_size"] = 32
+    (tmp_path/"config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))}.*draws patches of 32 pixels"):
+        PixelEncoder.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("setting", [
     dict(num_hidden_layers=10**6), dict(intermediate_size=10**9), dict(max_patches=10**9),
     dict(patch_size=10**6),

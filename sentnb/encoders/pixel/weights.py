@@ -234,8 +234,10 @@ def from_pretrained(cls: PixelEncoder,
     with naming_file(folder/"config.json") if max_patches is None else contextlib.nullcontext():
         state = _fit_state(state, config)
     fonts = _select_fonts(folder.iterdir(), saved)
+    is_saved, config = render is None, _with_dropout(config, dropout)
     render = _with_long(_with_fonts(render or saved, saved, fonts), long)
-    encoder = cls(_with_dropout(config, dropout), render)
+    with naming_file(folder/"config.json") if is_saved else contextlib.nullcontext():
+        encoder = cls(config, render)
     encoder.fonts = _select_fonts(fonts, render)
     try: encoder.load_state_dict(state)
     except RuntimeError as error:
