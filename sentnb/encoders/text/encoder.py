@@ -517,7 +517,9 @@ def build_encoder(
     encoder = cls(model, tokenizer, pooling or saved["pooling"], max_length, long or saved["long"], head)
     if head:
         weights = load_weights(folder/"model.safetensors")
-        encoder.head.load_state_dict({name: weights[f"head.{name}"].float() for name in ("weight", "bias")})
+        with naming_file(folder/"config.json"):
+            parts = {name: weights[f"head.{name}"].float() for name in ("weight", "bias")}
+        encoder.head.load_state_dict(parts)
     return encoder
 
 @patch(cls_method=True)
