@@ -188,8 +188,12 @@ def is_averaged(
     return read_notes(folder).get("conditional", {}).get("variant") == "averaged"
 
 # how transformers returns states, not which: a checkpoint does not decide it
-_OUTPUT_OPTIONS = dict(output_hidden_states=False, output_attentions=False, return_dict=True,
-                       chunk_size_feed_forward=0)
+_OUTPUT_OPTIONS = dict(output_hidden_states=False, output_attentions=False, return_dict=True)
+
+def _ignore_output_options(model: nn.Module) -> None:
+    for option, value in _OUTPUT_OPTIONS.items(): setattr(model.config, option, value)
+    for module in model.modules():
+        if hasattr(module, "chunk_size_feed_forward"): module.chunk_size_feed_forward = 0 # not in pieces
 
 def load_checkpoint(
     auto, # AutoModel, AutoModelForMaskedLM ...
@@ -226,7 +230,7 @@ def load_checkpoint(
     for file in sorted(folder.glob("model*.safetensors")): load_weights(file) # for its checks
     with quiet_transformers():
         model, info = _read_model(auto, name, folder)
-        for option, value in _OUTPUT_OPTIONS.items(): setattr(model.config, option, value)
+        _ignore_output_options(model)
         tokenizer = _read_tokenizer(name, folder)
     missing = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
     if missing:
