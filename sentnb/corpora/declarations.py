@@ -60,6 +60,12 @@ class Dataset:
         public files for a set that is not on the Hub, added by `corpora.originals`
     label_names : bool, default False
         replace class numbers of the Hub by names, drop rows without a class
+    ranges : dict[str, tuple[float, float]], default dict()
+        column -> lowest and highest score
+    classes : dict[str, tuple[Any, ...]], default dict()
+        column -> all its classes
+    repeated : bool, default False
+        the published set has some rows more than once
     train : TrainRole|None, default None
         training examples
     parallel : ParallelRole|None, default None
@@ -86,6 +92,9 @@ class Dataset:
     size: int|None = None # approximate download in bytes; None: unknown
     original: Any = None # public files for a set that is not on the Hub, added by `corpora.originals`
     label_names: bool = False # replace class numbers of the Hub by names, drop rows without a class
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict) # column -> lowest and highest score
+    classes: dict[str, tuple[Any, ...]] = field(default_factory=dict) # column -> all its classes
+    repeated: bool = False # the published set has some rows more than once
     train: "TrainRole|None" = None # training examples
     parallel: "ParallelRole|None" = None # translations
     scored: "ScoredRole|None" = None # sentence pairs with a gold score
@@ -96,6 +105,8 @@ class Dataset:
         for role in self.roles:
             for config, split, columns in role.parts(self):
                 self._check_part(type(role).__name__, config, split, columns)
+        for config, splits in self.splits.items():
+            self._check_part("ranges and classes", config, splits[0], (*self.ranges, *self.classes))
 
 # %% ../../nbs/api/1_corpora/01_declarations.ipynb #451f93e3
 @patch(as_prop=True)

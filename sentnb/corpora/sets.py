@@ -30,31 +30,36 @@ for _year, (_revision, _homepage) in _YEARS.items():
     _note = f"SemEval 20{_year} semantic textual similarity, English, 0 to 5"
     declare(f"mteb/sts{_year}-sts", _note + ("; SMT absent, as in SentEval" if _year == "13" else ""),
             SEMEVAL_TERMS, f"Agirre et al. 20{_year}", _homepage,
-            splits=("train", "test") if _year == "12" else ("test",), columns=_GOLD,
+            splits=("train", "test") if _year == "12" else ("test",),
+            columns=_GOLD, ranges=dict(score=(0, 5)),
             hub_id=f"mteb/sts{_year}-sts", revision=_revision,
             scored=ScoredRole(f"STS{_year}"), test=(TestRole(f"STS{_year}", _SENTENCES, order=1),))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #fe22c6a4
+_RELATIONS = ("entailment", "neutral", "contradiction")
+
 declare("mteb/stsbenchmark-sts", "STS-B, English, with genre, source and year; drawn from STS12-17",
         SEMEVAL_TERMS, "Cer et al. 2017", "https://aclanthology.org/S17-2001",
-        splits=("train", "validation", "test"), columns=(*_GOLD, "genre"),
+        splits=("train", "validation", "test"), columns=(*_GOLD, "genre"), ranges=dict(score=(0, 5)),
         hub_id="mteb/stsbenchmark-sts", revision="b0fddb56ed78048fa8b90373c8a3cfc37b684831",
         scored=ScoredRole("STS-B", subset="genre"),
         test=(TestRole("STS-B", _SENTENCES, ("validation", "test"), order=2),))
 declare("mteb/stsb_multi_mt", "STS-B and its machine translations; row i is the same pair in every language",
         SEMEVAL_TERMS, "Cer et al. 2017; May 2021", "https://github.com/PhilipMay/stsb-multi-mt",
         splits=("train", "dev", "test"), columns=(*_SENTENCES, "similarity_score"), configs=LANGUAGES,
+        ranges=dict(similarity_score=(0, 5)), repeated=True,
         hub_id="mteb/stsb_multi_mt", revision="29afa2569dcedaaa2fe6a3dcfebab33d28b82e8c",
         scored=ScoredRole("STS-B", "similarity_score", None, LANGUAGES[1:]),
         test=(TestRole("STS-B", _SENTENCES, ("dev", "test"), LANGUAGES, order=2),))
 declare("mteb/sickr-sts", "SICK-R as one split of 9,927 pairs; papers test on the 4,927 of sick2014/sick",
         "CC BY-NC-SA 3.0", "Marelli et al. 2014", "https://aclanthology.org/L14-1314",
-        splits=("test",), columns=_GOLD,
+        splits=("test",), columns=_GOLD, ranges=dict(score=(1, 5)),
         hub_id="mteb/sickr-sts", revision="20a6d6f312dd54037fe07a32d58e5e168867909d")
 declare("sick2014/sick", "SICK: relatedness 1 to 5 and entailment, in the splits of SemEval 2014",
         "CC BY-NC-SA 3.0", "Marelli et al. 2014", "https://aclanthology.org/L14-1314",
         splits=("train", "validation", "test"), columns=(*_SENTENCES, "relatedness_score",
                                                          "entailment_judgment"),
+        ranges=dict(relatedness_score=(1, 5)), classes=dict(entailment_judgment=_RELATIONS),
         scored=ScoredRole("SICK-R", "relatedness_score", None),
         # train shares sentences with test
         test=(TestRole("SICK", _SENTENCES, ("train", "validation", "test"), order=3),))
@@ -62,19 +67,23 @@ declare("sick2014/sick", "SICK: relatedness 1 to 5 and entailment, in the splits
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #9ceb1a86
 _NLI_PAIR = ("premise", "hypothesis")
 _NLI = (*_NLI_PAIR, "label")
+_CLASSES = dict(label=_RELATIONS)
 
 declare("nli/snli", "SNLI dev and test pairs with a gold label",
         "CC BY-SA 4.0", "Bowman et al. 2015", "https://nlp.stanford.edu/projects/snli",
-        splits=("validation", "test"), columns=_NLI, label_names=True, hub_config="plain_text",
+        splits=("validation", "test"), columns=_NLI,
+        classes=_CLASSES, repeated=True, label_names=True, hub_config="plain_text",
         hub_id="stanfordnlp/snli", revision="cdb5c3d5eed6ead6e5a341c8e56e669bb666725b")
 declare("nli/snli_counterfactual", "SNLI subset with counterfactual revisions by people",
         "Apache-2.0; SNLI CC BY-SA 4.0", "Kaushik et al. 2020",
         "https://github.com/acmi-lab/counterfactually-augmented-data",
         splits=("train", "validation", "test"), columns=_NLI,
+        classes=_CLASSES, repeated=True,
         configs=("original", "revised_premise", "revised_hypothesis"))
 declare("nli/mnli_taxinli", "10k MultiNLI pairs released with TaxiNLI",
         "C-UDA 1.0; MultiNLI: OANC and others", "Joshi et al. 2020; Williams et al. 2018",
-        "https://github.com/microsoft/TaxiNLI", columns=(*_NLI, "genre", "mnli_split"))
+        "https://github.com/microsoft/TaxiNLI", columns=(*_NLI, "genre", "mnli_split"),
+        classes=_CLASSES)
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #b162f800
 _XNLI = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
@@ -82,7 +91,8 @@ _XNLI_LANGUAGES = tuple(l for l in LANGUAGES if l in _XNLI)
 
 declare("nli/xnli", "XNLI dev and test; row i is the same pair in 15 languages",
         "CC BY-NC 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
-        splits=("validation", "test"), columns=_NLI, configs=_XNLI, hub_id="facebook/xnli", label_names=True,
+        splits=("validation", "test"), columns=_NLI,
+        classes=_CLASSES, configs=_XNLI, hub_id="facebook/xnli", label_names=True,
         revision="b8dd5d7af51114dbda02c0e3f6133f332186418e",
         parallel=ParallelRole("xnli", dict.fromkeys(_XNLI, _NLI_PAIR), "validation", by_config=True, order=4),
         test=(TestRole("XNLI", _NLI_PAIR, configs=_XNLI_LANGUAGES, order=9),),
@@ -91,12 +101,14 @@ declare("nli/xnli", "XNLI dev and test; row i is the same pair in 15 languages",
                            by_config=True, isolated=True, order=6))
 declare("facebook/xnli", "MultiNLI's training part, translated by machine: row i is one pair in 15 languages",
         "CC BY-NC 4.0", "Conneau et al. 2018", "https://aclanthology.org/D18-1269",
-        columns=_NLI, configs=_XNLI, hub_id="facebook/xnli", label_names=True, size=1_200_000_000,
+        columns=_NLI,
+        classes=_CLASSES, configs=_XNLI, hub_id="facebook/xnli", label_names=True, size=1_200_000_000,
         revision="b8dd5d7af51114dbda02c0e3f6133f332186418e")
 declare("nli/xnli_extra", "XNLI dev and test in Korean and Burmese, row-aligned with nli/xnli",
         "ko CC BY-SA 4.0, my CC BY-NC 4.0", "Ham et al. 2020; Htet & Dras 2025",
         "https://github.com/kakaobrain/KorNLUDatasets",
-        splits=("validation", "test"), columns=_NLI, configs=("ko", "my"))
+        splits=("validation", "test"), columns=_NLI,
+        classes=_CLASSES, configs=("ko", "my"))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #3b331ab0
 _PAIR = ("sent0", "sent1")
@@ -119,21 +131,26 @@ declare("nli/triplets_xnli", "anchor, entailed, contradicted per language, from 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #1ca93e15
 declare("nli/breaking_nli", "probes of lexical inference on premises of SNLI",
         "CC BY-SA 4.0", "Glockner et al. 2018", "https://github.com/BIU-NLP/Breaking_NLI",
-        splits=("test",), columns=(*_NLI, "category"))
+        splits=("test",), columns=(*_NLI, "category"),
+        classes=_CLASSES)
 declare("nli/rte", "PASCAL RTE 1-3, two labels",
         "unknown", "Dagan et al. 2006", "https://www.nltk.org/nltk_data",
-        splits=("train", "test"), columns=_NLI)
+        splits=("train", "test"), columns=_NLI,
+        classes=dict(label=("entailment", "not_entailment")))
 declare("nli/ocnli", "Chinese NLI, 10k of train and dev",
         "CC BY-NC 2.0", "Hu et al. 2020", "https://github.com/CLUEbenchmark/OCNLI",
         splits=("train", "validation"), columns=_NLI,
+        classes=_CLASSES,
         pretraining=PretrainingRole("ocnli", {"zh": _NLI_PAIR}, isolated=True, order=10))
 declare("nli/jnli", "Japanese NLI of JGLUE",
         "CC BY-SA 4.0", "Kurihara et al. 2022", "https://github.com/yahoojapan/JGLUE",
-        splits=("validation", "test"), columns=_NLI)
+        splits=("validation", "test"), columns=_NLI,
+        classes=_CLASSES, repeated=True)
 declare("nli/indonli", "Indonesian NLI",
         "CC BY-SA and Apache-2.0 by premise", "Mahendra et al. 2021",
         "https://github.com/ir-nlp-csui/indonli",
-        splits=("train", "validation", "test_lay", "test_expert"), columns=_NLI)
+        splits=("train", "validation", "test_lay", "test_expert"), columns=_NLI,
+        classes=_CLASSES, repeated=True)
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #33325b69
 def _own_columns(languages): # each column is named after its language
@@ -206,6 +223,7 @@ declare("paraphrase/paws-x",
         "free use with acknowledgement", "Yang et al. 2019",
         "https://github.com/google-research-datasets/paws",
         splits=("validation", "test"), columns=("id", "sentence1", "sentence2", "label"), configs=_PAWS,
+        classes=dict(label=(0, 1)),
         hub_id="google-research-datasets/paws-x", revision="8a04d940a42cd40658986fdd8e3da561533a3646",
         parallel=ParallelRole("paws-x", dict.fromkeys(_PAWS, _SENTENCES), "validation",
                           by_config=True, row_id="id", order=5),
@@ -256,21 +274,26 @@ for _name, (_note, _citation) in _REVIEWS.items():
     declare(f"senteval/{_name}",
             f"SentEval {_name.upper()}: {_note}, two classes, sorted by class (shuffle it)",
             "unknown", _citation, "https://github.com/facebookresearch/SentEval",
+            classes=dict(label=(0, 1)), repeated=_name in ("cr", "mpqa"),
             test=(TestRole(_name.upper(), ("text",), ("train",), order=4),))
 declare("senteval/sst2", "Stanford sentiment, two classes; train = phrases of GLUE",
         "unknown", "Socher et al. 2013", "https://nlp.stanford.edu/sentiment",
         splits=("train", "train_sentences", "validation", "test"),
+        classes=dict(label=(0, 1)), repeated=True,
         test=(TestRole("SST2", ("text",), _DEV_AND_TEST, order=4),))
 declare("senteval/sst5", "Stanford sentiment, five classes",
         "unknown", "Socher et al. 2013", "https://nlp.stanford.edu/sentiment",
+        classes=dict(label=tuple(range(5))), repeated=True,
         splits=("train", "validation", "test"), test=(TestRole("SST5", ("text",), _DEV_AND_TEST, order=4),))
 declare("senteval/trec", "types of questions, six classes",
         "unknown", "Li & Roth 2002", "https://cogcomp.seas.upenn.edu/Data/QA/QC",
         splits=("train", "test"), columns=("text", "label", "coarse", "fine"),
+        classes=dict(label=tuple(range(6))), repeated=True,
         test=(TestRole("TREC", ("text",), order=4),))
 declare("senteval/mrpc", "Microsoft paraphrases; SentEval trains on train and validation",
         "Microsoft Research licence", "Dolan & Brockett 2005", "https://aclanthology.org/I05-5002",
         splits=("train", "validation", "test"), columns=("sentence1", "sentence2", "label"),
+        classes=dict(label=(0, 1)),
         test=(TestRole("MRPC", _SENTENCES, _DEV_AND_TEST, order=4),))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #9d97da18
@@ -295,6 +318,7 @@ declare("retrieval/xquad", "XQuAD as passage retrieval, the same ids in 12 langu
 declare("mteb/amazon_reviews_multi", "reviews of products in six languages, 0 to 4 for one to five stars",
         "Amazon's terms, for research", "Keung et al. 2020", "https://arxiv.org/abs/2010.02573",
         splits=("train", "validation", "test"), columns=("id", "text", "label"),
+        classes=dict(label=tuple(range(5))),
         configs=("de", "en", "es", "fr", "ja", "zh"), hub_id="mteb/amazon_reviews_multi",
         revision="1399c76144fd37290681b995c656ef9b2e06e26d", size=200_000_000)
 declare("mteb/nq",
