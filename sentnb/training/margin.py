@@ -28,7 +28,7 @@ class _Translations(TextObjective): # compares the vectors of both texts over al
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Loss over the vectors of all processes."
         vectors = embed(encoder, batch.tensors)
-        with batch.naming(vectors): return self.compare(*vectors.chunk(2))
+        with batch.explain_nonfinite(vectors): return self.compare(*vectors.chunk(2))
 
 @dataclasses.dataclass(frozen=True)
 @validated(margin=at_least(0), scale=positive(1.))

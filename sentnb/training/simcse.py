@@ -258,7 +258,7 @@ def loss(self: SimCSE, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
     vectors, maps, mask = forward_with_maps(encoder, batch.tensors, self.ami)
     examples = torch.tensor(batch.examples, device=vectors.device) if batch.examples else None
     views = state.head(vectors).chunk(batch.num_views)
-    with batch.naming(vectors): loss = self.contrast(*views, **self.earlier_vectors(state, examples))
+    with batch.explain_nonfinite(vectors): loss = self.contrast(*views, **self.earlier_vectors(state, examples))
     if self.ami: loss = loss + self.ami.term(*split_views(maps, mask, batch.num_views))
     if self.momentum:
         first = [tensor[:len(tensor)//batch.num_views] for tensor in batch.tensors]
@@ -428,7 +428,7 @@ def loss(self: ContrastiveTension, encoder: Any, state: nn.Module, batch: Batch)
     a, maps_1, mask = forward_with_maps(state.tower, batch.tensors, self.ami)
     b, maps_2, _ = forward_with_maps(second, batch.tensors, self.ami)
     options = dict(negatives=self.negatives, variant=self.variant)
-    with batch.naming(b): loss = contrastive_tension(gather(a), gather(b), **options)
+    with batch.explain_nonfinite(b): loss = contrastive_tension(gather(a), gather(b), **options)
     return loss + self.ami.term(maps_1, maps_2, mask) if self.ami else loss
 
 # %% ../../nbs/api/3_training/04_simcse.ipynb #64c9bbc8
@@ -472,7 +472,7 @@ class MirrorBERT(_Siamese):
         "NT-Xent over the vectors of all processes, minus the mutual information of their views."
         vectors, maps, mask = forward_with_maps(encoder, batch.tensors, self.ami)
         a, b = (gather(view) for view in vectors.chunk(batch.num_views))
-        with batch.naming(vectors): loss = nt_xent(a, b, self.temperature)
+        with batch.explain_nonfinite(vectors): loss = nt_xent(a, b, self.temperature)
         return loss + self.ami.term(*split_views(maps, mask, batch.num_views)) if self.ami else loss
 
 # %% ../../nbs/api/3_training/04_simcse.ipynb #3624d4f8
@@ -536,7 +536,7 @@ def loss(self: SCD, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
     first, second = state.encoders
     a, maps_1, mask = forward_with_maps(first, batch.tensors, self.ami)
     b, maps_2, _ = forward_with_maps(second, batch.tensors, self.ami)
-    with batch.naming(a):
+    with batch.explain_nonfinite(a):
         a, b = gather(a), gather(b)
         correlation = decorrelation(state.projector(a), state.projector(b), self.off_diagonal)
         loss = self_contrast(a, b, self.temperature) + self.alpha*correlation

@@ -106,7 +106,7 @@ class CosineRegression(Supervised):
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Loss over the pairs of all processes."
         vectors, pairs = self.embed_views(encoder, batch)
-        with batch.naming(vectors): return cosine_regression(*pairs)
+        with batch.explain_nonfinite(vectors): return cosine_regression(*pairs)
 
 @dataclasses.dataclass(frozen=True)
 @validated(temperature=positive(0.05))
@@ -129,7 +129,7 @@ class CoSENT(Supervised):
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Loss over the pairs of all processes."
         vectors, pairs = self.embed_views(encoder, batch)
-        with batch.naming(vectors): return cosent(*pairs, self.temperature)
+        with batch.explain_nonfinite(vectors): return cosent(*pairs, self.temperature)
 
 # %% ../../nbs/api/3_training/10_supervised.ipynb #1a875203
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +159,7 @@ class SupCon(Supervised):
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Loss over the texts of all processes."
         vectors, pairs = self.embed_views(encoder, batch)
-        with batch.naming(vectors): return sup_con(*pairs, self.temperature)
+        with batch.explain_nonfinite(vectors): return sup_con(*pairs, self.temperature)
 
 # %% ../../nbs/api/3_training/10_supervised.ipynb #4b8e2d61
 @dataclasses.dataclass(frozen=True)
