@@ -25,7 +25,7 @@ from sentnb.training import (Distillation, ImageViews, InfoNCE, Masked, Objectiv
     (dict(objective=InfoNCE("same")), "view is 'same'; expected a view from training.views, such as Same"),
     (dict(objective=InfoNCE(Single()), examples=TEXTS),
      "InfoNCE expects 2 or 3 texts for each example, Single returns 1"),
-    (dict(batch_size=1), "at least 2 pairs"),
+    (dict(batch_size=1), "batch_size=1: expected at least 2"),
     (dict(batch_size=46), "exceeds the task.s 45 examples"),
     (dict(keep="first"), "expected one of last, best"),
     (dict(order="at once"), "expected one of in turn, together"),

@@ -89,7 +89,7 @@ class Batch:
 class Objective:
     """Base class of training objectives. A subclass defines `batch` and `loss`.
 
-    All attributes are settings and enter the cache key: numbers, strings, arrays (by their sha256), and objects
+    All attributes are settings and enter the cache key: numbers, strings, arrays (by sha256), and objects
     with a method `settings`. Nothing else may be stored on an objective."""
 
     def batch(self,
@@ -248,9 +248,9 @@ def embed(
 ) -> Any: # result of forward: vectors [n, d], and more if the options request it
     """Encode the texts of a batch; if the encoder has a training head, return the head's output.
 
-    With `chunk`, texts are encoded so many at a time and only their vectors are kept; in the backward
-    pass each chunk is encoded again with the same dropout (`torch.utils.checkpoint`; as GradCache, Gao et
-    al. 2021).
+    With `chunk`, texts are encoded in parts and only their vectors are kept; in the backward pass each
+    chunk is encoded again with the same dropout (`torch.utils.checkpoint`; as GradCache, Gao et al.
+    2021).
 
     Parameters
     ----------
