@@ -249,8 +249,7 @@ def embed(
     """Encode the texts of a batch; if the encoder has a training head, return the head's output.
 
     With `chunk`, texts are encoded in parts and only their vectors are kept; in the backward pass each
-    chunk is encoded again with the same dropout (`torch.utils.checkpoint`; as GradCache, Gao et al.
-    2021).
+    part is encoded again with the same dropout (`torch.utils.checkpoint`; as GradCache, Gao et al. 2021).
 
     Parameters
     ----------

@@ -259,7 +259,7 @@ def loss(self: SimCSE, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
     examples = torch.tensor(batch.examples, device=vectors.device) if batch.examples else None
     views = state.head(vectors).chunk(batch.num_views)
     with batch.explain_nonfinite(vectors):
-            loss = self.contrast(*views, **self.earlier_vectors(state, examples))
+        loss = self.contrast(*views, **self.earlier_vectors(state, examples))
     if self.ami: loss = loss + self.ami.term(*split_views(maps, mask, batch.num_views))
     if self.momentum:
         first = [tensor[:len(tensor)//batch.num_views] for tensor in batch.tensors]
