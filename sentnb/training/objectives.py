@@ -248,8 +248,8 @@ def embed(
 ) -> Any: # result of forward: vectors [n, d], and more if the options request it
     """Encode the texts of a batch; if the encoder has a training head, return the head's output.
 
-    With `chunk`, texts are encoded in parts and only their vectors are kept; in the backward pass each
-    part is encoded again with the same dropout (`torch.utils.checkpoint`; as GradCache, Gao et al. 2021).
+    With `chunk`, texts are encoded in parts, and only their vectors kept; in the backward pass each part
+    is encoded again with the same dropout (`torch.utils.checkpoint`; as GradCache, Gao et al. 2021).
 
     Parameters
     ----------
