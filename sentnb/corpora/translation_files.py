@@ -7,8 +7,9 @@ __all__ = ['read_aligned', 'resolve_folder', 'load_aligned', 'load_translations'
 
 # %% ../../nbs/api/1_corpora/13_translation_files.ipynb #9e460ef5
 import contextlib, gzip, itertools, random, re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..core import derive_seed, project_root
 
@@ -119,13 +120,27 @@ def _moses_files(folder: Path, english: str) -> dict[str, list[tuple[Path, Path]
         pairs.setdefault(language, []).append((files[english], files[language]))
     return pairs
 
-def _sample(rows: Iterable[tuple[str, str]], n: int|None, rng: random.Random) -> list[tuple[str, str]]:
-    "A uniform sample of `n` rows in their order (Vitter's Algorithm R); all rows for None."
-    sample = []
-    for i, row in enumerate(rows):
-        if n is None or len(sample) < n: sample.append((i, row))
-        elif (index := rng.randrange(i + 1)) < n: sample[index] = i, row
-    return [row for _, row in sorted(sample)]
+_Pair = tuple[str, str]
+
+def _sample(rows: Iterable[_Pair], total: int, n: int, rng: random.Random) -> Iterator[_Pair]:
+    "A uniform sample of `n` of `total` rows in their order, one at a time (Knuth's Algorithm S)."
+    for left, row in zip(range(total, 0, -1), rows):
+        if rng.random()*left >= n: continue
+        yield row
+        n -= 1
+
+def _read_pairs(files: list[tuple[Path, Path]]) -> Iterator[_Pair]:
+    "The pairs of all collections that have two sides."
+    return (row for pair in files for row in read_aligned(pair) if all(row))
+
+def _read_sample(files: list[tuple[Path, Path]], n: int|None, rng: random.Random) -> Iterator[_Pair]:
+    "All pairs, or a sample; the files are then read twice, first to count."
+    if n is None: return _read_pairs(files)
+    return _sample(_read_pairs(files), sum(1 for _ in _read_pairs(files)), n, rng)
+
+def _describe(files: list[tuple[Path, Path]]) -> list:
+    "What tells files apart without reading them: name, size and time of the last change."
+    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for pair in files for file in pair]
 
 # %% ../../nbs/api/1_corpora/13_translation_files.ipynb #00c7ae64
 def load_translations(
@@ -133,7 +148,9 @@ def load_translations(
     n: int|None=None, # maximal number of pairs over all languages, divided equally; None: all
     seed: int=0, # determines the sample
     english: str="en", # code of the source language in the names of the files
-) -> dict[str, list[tuple[str, str]]]: # language -> (English, translation)
+    # from a name, what decides the pairs, and a function that reads them; None: a list
+    collect: Callable[[str, Any, Callable[[], Iterable]], Sequence]|None=None,
+) -> dict[str, Sequence[tuple[str, str]]]: # language -> (English, translation)
     """Pairs of all collections in a folder; pairs with an empty side are dropped. FileNotFoundError: there
     are no such files, or one of two is missing. Raises the errors of `read_aligned`. Decontaminate before
     use.
@@ -148,18 +165,22 @@ def load_translations(
         determines the sample
     english : str, default "en"
         code of the source language in the names of the files
+    collect : Callable[[str, Any, Callable[[], Iterable]], Sequence]|None, default None
+        from a name, what decides the pairs, and a function that reads them; None: a list
 
     Returns
     -------
-    dict[str, list[tuple[str, str]]]
+    dict[str, Sequence[tuple[str, str]]]
         language -> (English, translation)
     """
     folder = resolve_folder(folder)
     collections = _moses_files(folder, english)
     if not collections: raise FileNotFoundError(f"{folder} has no file like Europarl.de-{english}.de")
     share = n and -(-n//len(collections))
+    collect = collect or (lambda name, key, read: list(read()))
     samples = {}
     for language, files in collections.items():
-        rows = (row for pair in files for row in read_aligned(pair) if all(row))
-        samples[language] = _sample(rows, share, random.Random(derive_seed(seed, "files", language)))
+        sample_seed = derive_seed(seed, "files", language)
+        def read(): return _read_sample(files, share, random.Random(sample_seed))
+        samples[language] = collect(f"translations-{language}", [share, sample_seed, _describe(files)], read)
     return samples

@@ -9,7 +9,7 @@ __all__ = ['INFERENCE_SETS', 'CLASSES', 'Example', 'load_frozen_base', 'store_st
 
 # %% ../../nbs/api/4_recipes/06_lenses.ipynb #1e95e503
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,12 @@ from .data import TestFilter, Pair
 from .external_models import DERIVED_MODELS, EXTERNAL_MODELS, external_checkpoint
 from .sources import SOURCES, load_training_data
 from .initial_encoders import load_initial_text_encoder
-from ..training import Branch, DevLoss, Stage
+from ..training import Branch, DevLoss, Stage, fingerprint_examples
 from ..training.margin import Entailment, MaxHinge, SumHinge
 
 # %% ../../nbs/api/4_recipes/06_lenses.ipynb #1e95e505
 def load_frozen_base(
     name: str, # one of EXTERNAL_MODELS, a folder of data/checkpoints, or an encoder of tokens on the Hub
-    layers: int|None=None, # the lower ones of an encoder of tokens; None: all
     max_length: int|None=None, # tokens; None: as the checkpoint says
     device: str="cpu",
     run: Any=None, # results.Run, which notes where an encoder of others is from
@@ -40,8 +39,6 @@ def load_frozen_base(
     ----------
     name : str
         one of EXTERNAL_MODELS, a folder of data/checkpoints, or an encoder of tokens on the Hub
-    layers : int|None, default None
-        the lower ones of an encoder of tokens; None: all
     max_length : int|None, default None
         tokens; None: as the checkpoint says
     device : str, default "cpu"
@@ -56,8 +53,7 @@ def load_frozen_base(
     if name in EXTERNAL_MODELS and run is not None: run.note(f"{name}: where it is from",
                                                              external_checkpoint(name)[2])
     if name in EXTERNAL_MODELS or "/" in name or name in DERIVED_MODELS:
-        return load_initial_text_encoder(name, pooling="mean", max_length=max_length, base_layers=layers,
-                                  device=device).eval()
+        return load_initial_text_encoder(name, pooling="mean", max_length=max_length, device=device).eval()
     return PixelEncoder.from_pretrained(name).to(device).eval()
 
 def store_states(
@@ -226,6 +222,8 @@ def load_parallel_text(
     run: Any, # results.Run, which notes what was read and dropped
     exclude_tests: Collection[str]|None=(), # names of corpora.TESTS; None: every test
     seed: int=0, # of which pairs of the files
+    # of `corpora.load_translations`, e.g. `Study.stored_rows`, with which pairs of files stay on disk
+    collect: Callable[[str, Any, Callable[[], Iterable]], Sequence]|None=None,
     **options: Any, # of `load_training_data`, for the source's
 ) -> dict[str, Sequence[Pair]]: # language -> English, translation
     """Translations from English, by language. Errors of `corpora.load_translations`.
@@ -244,6 +242,8 @@ def load_parallel_text(
         names of corpora.TESTS; None: every test
     seed : int, default 0
         of which pairs of the files
+    collect : Callable[[str, Any, Callable[[], Iterable]], Sequence]|None, default None
+        of `corpora.load_translations`, e.g. `Study.stored_rows`, with which pairs of files stay on disk
     **options : Any
         of `load_training_data`, for the source's
 
@@ -256,9 +256,9 @@ def load_parallel_text(
         data = load_training_data(source, **options, kinds=("parallel",), exclude_tests=exclude_tests)
         data.record(run)
         return data.parallel
-    found, clean = corpora.load_translations(files, n, seed), TestFilter(exclude_tests)
+    found, clean = corpora.load_translations(files, n, seed, collect=collect), TestFilter(exclude_tests)
     for language, pairs in found.items():
-        run.data(f"files in {language}", fingerprint=fingerprint(pairs), rows=len(pairs))
+        run.data(f"files in {language}", fingerprint=fingerprint_examples(pairs), rows=len(pairs))
     kept = {language: clean.drop_test_rows(f"files in {language}", pairs) for language,
             pairs in found.items()}
     run.note("cleaning of files", clean.notes)

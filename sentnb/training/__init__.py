@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['BatchRNG', 'View', 'Pairs', 'Same', 'Single', 'Spans', 'Perturbed', 'ImageViews', 'Batch', 'Objective',
            'TextObjective', 'InfoNCE', 'Distillation', 'Masked', 'MomentumEncoder', 'Queue', 'AMI', 'SimCSE', 'micse',
-           'Momentum', 'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices', 'DevLoss',
-           'fit', 'scheduled_learning_rate', 'Branch', 'TimeIsUp', 'average_weights', 'Classification',
-           'CosineRegression', 'CoSENT', 'SupCon', 'AdditiveMargin', 'MaxHinge', 'SumHinge', 'Entailment', 'Rows',
-           'WordDistillation', 'PictureSupCon', 'ConditionalMasked']
+           'Momentum', 'ContrastiveTension', 'MirrorBERT', 'SCD', 'Stage', 'Task', 'epochs', 'batch_indices',
+           'fingerprint_examples', 'DevLoss', 'fit', 'scheduled_learning_rate', 'Branch', 'TimeIsUp', 'average_weights',
+           'Classification', 'CosineRegression', 'CoSENT', 'SupCon', 'AdditiveMargin', 'MaxHinge', 'SumHinge',
+           'Entailment', 'Rows', 'WordDistillation', 'PictureSupCon', 'ConditionalMasked']
 
 # %% ../../nbs/api/3_training/00_training.ipynb #0074c451
 from .views import BatchRNG, View, Pairs, Same, Single, Spans, Perturbed, ImageViews
 from .objectives import Batch, Objective, TextObjective, InfoNCE, Distillation, Masked
 from .momentum import MomentumEncoder, Queue
 from .simcse import AMI, SimCSE, micse, Momentum, ContrastiveTension, MirrorBERT, SCD
-from .stages import Stage, Task, batch_indices, epochs
+from .stages import Stage, Task, batch_indices, epochs, fingerprint_examples
 from .loop import DevLoss, fit, scheduled_learning_rate
 from .branches import Branch, TimeIsUp, average_weights
 from .supervised import Classification, CosineRegression, CoSENT, SupCon
@@ -29,7 +29,7 @@ _all_ = [
     "BatchRNG", "View", "Pairs", "Same", "Single", "Spans", "Perturbed", "ImageViews",
     "Batch", "Objective", "TextObjective", "InfoNCE", "Distillation", "Masked",
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
-    "SCD", "Stage", "Task", "epochs", "batch_indices", "DevLoss", "fit", "scheduled_learning_rate", "Branch",
+    "SCD", "Stage", "Task", "epochs", "batch_indices", "fingerprint_examples", "DevLoss", "fit", "scheduled_learning_rate", "Branch",
     "TimeIsUp", "average_weights", "Classification", "CosineRegression", "CoSENT", "SupCon",
     "AdditiveMargin", "MaxHinge", "SumHinge", "Entailment", "Rows", "WordDistillation", "PictureSupCon",
     "ConditionalMasked"]
