@@ -72,6 +72,21 @@ def test_is_the_reference(n, d, seed, temperature):
 
 @few
 @batches
+def test_micse_as_printed_and_as_released(n, d, seed, temperature):
+    "Equation 2 with the same view as negatives; positive pairs alone, with the logits of the others at zero."
+    a, b = draw(seed, (n + 1, d), (n + 1, d))
+    t, rows = [torch.from_numpy(a), torch.from_numpy(b)], range(n + 1)
+    right = [cosine(a[i], b[i])/temperature for i in rows]
+    same_view = [[cosine(a[i], a[j])/temperature for j in rows if j != i] for i in rows]
+    printed = np.mean([surprise(right[i], same_view[i]) for i in rows])
+    zeros = np.mean([surprise(right[i], [right[i]] + [0.]*n) for i in rows])
+    for loss, expected in ((losses.printed_info_nce, printed), (losses.positive_info_nce, zeros),
+                           (losses.positive_attraction, -np.mean(right))):
+        assert loss(*t, temperature).item() == pytest.approx(expected, abs=1e-10)
+
+
+@few
+@batches
 def test_float32_is_close_to_float64(n, d, seed, temperature):
     a, b = tensors_of(seed, (n, d), (n, d))
     single, double = losses.info_nce(a.float(), b.float(), temperature), losses.info_nce(a, b, temperature)
