@@ -29,7 +29,8 @@ _all_ = [
     "BatchRNG", "View", "Pairs", "Same", "Single", "Spans", "Perturbed", "ImageViews",
     "Batch", "Objective", "TextObjective", "InfoNCE", "Distillation", "Masked",
     "MomentumEncoder", "Queue", "AMI", "SimCSE", "micse", "Momentum", "ContrastiveTension", "MirrorBERT",
-    "SCD", "Stage", "Task", "epochs", "batch_indices", "fingerprint_examples", "DevLoss", "fit", "scheduled_learning_rate", "Branch",
+    "SCD", "Stage", "Task", "epochs", "batch_indices", "fingerprint_examples",
+    "DevLoss", "fit", "scheduled_learning_rate", "Branch",
     "TimeIsUp", "average_weights", "Classification", "CosineRegression", "CoSENT", "SupCon",
     "AdditiveMargin", "MaxHinge", "SumHinge", "Entailment", "Rows", "WordDistillation", "PictureSupCon",
     "ConditionalMasked"]
