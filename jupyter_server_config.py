@@ -90,7 +90,7 @@ def clean() -> None:
 
 
 def kernel_metadata(specs) -> dict:
-    "What Lab writes into the metadata of a notebook whose kernel is `python3`, from a manager of kernel specs."
+    "What Lab writes into a notebook of the kernel `python3`; specs: the server's manager of kernels."
     from ipykernel.ipkernel import IPythonKernel
     spec = specs.get_kernel_spec("python3")
     kernel = dict(name="python3", display_name=spec.display_name, language=spec.language)
@@ -121,6 +121,7 @@ def without_news(_, page: dict) -> dict:
 
 if "get_config" in globals(): # Jupyter reads it
     c = get_config() # noqa: F821
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE") # of the kernels: idle threads sleep, see help(sentnb)
     c.ServerApp.root_dir = str(ROOT) # notebooks show figures/ and lead to data/
     c.LabApp.default_url = "/lab/tree/nbs/index.ipynb"
     c.ServerApp.tornado_settings = dict(page_config_hook=without_news)

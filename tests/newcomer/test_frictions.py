@@ -23,8 +23,28 @@
 | 20 | names in the tables of the tour | here |
 | 21 | --version, a pipe, --scale 0, make help | here; test_experiments |
 | 22 | `make report` twice | test_experiments: a run that changes nothing |
+
+The second day:
+
+| point | what was tried | the test |
+|---|---|---|
+| 1 | how-to pages, the tour and Lab on a shared machine | here: idle threads sleep; test_core |
+| 2 | long texts, by the command and in Python | here: 5 of the first day |
+| 3 | `sentnb check`: hours of a CPU core | test_experiments |
+| 4 | `sentnb mine` on files of 3 and 4 lines | test_experiments; test_mining |
+| 5, 12 | the words and the table of claims of the tour | here |
+| 6 | the headline claim in README | test_readme: verdicts as the report has them |
+| 7 | a notebook that is only opened | test_lab |
+| 8 | `help(sentnb)` | here; test_examples |
+| 9, 10, 11, 15 | wrong settings, a mirror that is not there, misspelt names | test_experiments |
+| 13 | links to notebooks in the report | here; test_site |
+| 14 | an objective that returns a vector | test_training_refusals |
+| 16 | a checkpoint that the wheel has not | here |
+| 17 | a blank text, `-p` twice, marks of Markdown | test_experiments; here; test_site: the search |
+| 18 | the size of the report in Markdown | here |
 """
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -144,3 +164,61 @@ def test_21_what_is_refused_says_what_to_type(arguments, said, capsys, tmp_path,
 def test_21_make_help_has_every_target_that_is_typed():
     targets = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
     for name in ("setup", "leapfrog", "lab", "report"): assert re.search(rf"^  {name} +", targets, re.M)
+
+
+FIRST_PAGES = [ROOT/"nbs"/"index.ipynb", ROOT/"nbs"/"template.ipynb", ROOT/"nbs"/"30_explore.ipynb",
+               *sorted((ROOT/"nbs"/"howto").glob("*.ipynb"))]
+
+
+def cells_of(path: Path, kind: str) -> list[str]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
+
+
+@pytest.mark.parametrize("path", FIRST_PAGES, ids=lambda path: path.stem)
+def test_second_1_sentnb_is_imported_before_torch(path):
+    code = "\n".join(cells_of(path, "code"))
+    heavy = re.findall(r"^\s*(?:import|from) (sentnb|torch|transformers|sklearn|scipy)\b", code, re.M)
+    assert heavy and heavy[0] == "sentnb", "it lets idle threads sleep where torch is not loaded yet"
+
+
+def test_second_1_kernels_of_lab_let_idle_threads_sleep(monkeypatch):
+    from traitlets.config import Config
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    path, settings = ROOT/"jupyter_server_config.py", Config()
+    exec(path.read_text(encoding="utf-8"), dict(get_config=lambda: settings, __file__=str(path)))
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE" and settings.ServerApp.root_dir == str(ROOT)
+
+
+def test_second_5_and_12_the_tour_reads_the_run_that_it_shows():
+    text, code = ("\n".join(cells_of(ROOT/"nbs"/"index.ipynb", kind)) for kind in ("markdown", "code"))
+    assert "pixel-small-mae" not in text and '"statement"' in code
+
+
+def test_second_8_help_has_a_line_for_each_package():
+    import sentnb
+    packages = {path.parent.name for path in (ROOT/"sentnb").glob("*/__init__.py")}
+    assert packages == set(re.findall(r"^    (\w+) {2,}\S", sentnb.__doc__, re.M))
+
+
+def test_second_13_the_report_says_how_its_notebooks_are_opened():
+    code = "\n".join(cells_of(ROOT/"nbs"/"90_report.ipynb", "code"))
+    assert re.search(r'<p class="checkout">.*make lab.*make site', code, re.S)
+
+
+def test_second_17_emphasis_is_no_text():
+    from sentnb.results.report import discussions
+    assert discussions(["**pixel-9** *A* alone, 2 * 3 * 4"]) == {"pixel-9": "pixel-9 A alone, 2 * 3 * 4"}
+
+
+def test_second_18_hosts_render_the_report():
+    sizes = {path.name: path.stat().st_size for path in (ROOT/"figures"/"90_report"/"small").glob("*.md")}
+    assert sizes["report.md"] < 300_000 and max(sizes.values()) < 512_000
+
+
+def test_second_16_a_wheel_says_where_the_other_checkpoints_are(monkeypatch):
+    from sentnb.encoders import checkpoints
+    def missing(*_): raise FileNotFoundError("no checkout")
+    monkeypatch.setattr(checkpoints, "project_root", missing)
+    with pytest.raises(FileNotFoundError, match="the others are in its repository; clone it"):
+        PixelEncoder.from_pretrained("sentnb-small-none")
