@@ -28,5 +28,6 @@ def attempt(rng, folder) -> None:
     try:
         content_of(kind, copy)
     except (ValueError, OSError, ImportError) as error: # ImportError: a font is not installed
-        assert str(copy) in str(error), f"{file.name}: {json.dumps(content)[:2000]}: {error!r}"
+        is_font = "is in none of the font files" in str(error) # another machine may have it
+        assert is_font or str(copy) in str(error), f"{file.name}: {json.dumps(content)[:2000]}: {error!r}"
     assert time.process_time() - begin < 20, f"{file.name}: {json.dumps(content)[:2000]}"

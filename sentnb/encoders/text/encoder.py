@@ -6,7 +6,7 @@
 __all__ = ['POOLINGS', 'max_positions', 'TextEncoder', 'small_text_encoder', 'save_encoder', 'build_encoder']
 
 # %% ../../../nbs/api/2_encoders/06_text/04_encoder.ipynb #1a4b6a13
-import json, os
+import contextlib, json, os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -514,7 +514,9 @@ def build_encoder(
         optional(integer(3, max_positions(model)))("max_length", saved["max_length"])
     if max_length is None: max_length = saved["max_length"]
     head = bool(getattr(model.config, "head", False))
-    encoder = cls(model, tokenizer, pooling or saved["pooling"], max_length, long or saved["long"], head)
+    is_saved = max_length == saved["max_length"] and pooling is None and long is None
+    with naming_file(folder) if is_saved else contextlib.nullcontext():
+        encoder = cls(model, tokenizer, pooling or saved["pooling"], max_length, long or saved["long"], head)
     if head:
         weights = load_weights(folder/"model.safetensors")
         with naming_file(folder/"config.json"):

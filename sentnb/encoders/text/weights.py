@@ -136,7 +136,10 @@ def _select_encoder(auto, config) -> tuple[type, dict]: # a class of transformer
 def _first_line(error: Exception) -> str: return f"{str(error).strip().partition(chr(10))[0]:.200}"
 
 def _read_tokenizer(name: str|Path, folder: Path):
-    try: return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        float(tokenizer.model_max_length) # a number, or compared with one by the tokeniser later
+        return tokenizer
     except Exception as error: # the tokenizers library raises Exception itself
         raise ValueError(f"{name}: the files of the tokeniser cannot be read ({_first_line(error)}); restore "
                          "them from a copy") from None
