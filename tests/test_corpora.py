@@ -646,7 +646,7 @@ def test_a_damaged_file_of_the_hub_is_named(tmp_path):
         from pathlib import Path
         from sentnb import corpora
         corpora.load("mteb/sts13-sts", split="test")
-        blob, = [file for file in Path(sys.argv[1]).rglob("blobs/*") if file.read_bytes()[:4] == b"PAR1"]
+        blob, = [file for file in Path(sys.argv[1]).rglob("blobs/*") if file.read_bytes()[:2] == b"\\x1f\\x8b"]
         content = bytearray(blob.read_bytes())
         content[99] ^= 1
         blob.write_bytes(content)
@@ -658,7 +658,7 @@ def test_a_damaged_file_of_the_hub_is_named(tmp_path):
         command = [sys.executable, "-c", code, str(tmp_path/"home")]
         done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
-    assert "is damaged: its content does not match the etag" in done.stdout and "test.parquet" in done.stdout
+    assert "is damaged: its content does not match the etag" in done.stdout and "test.jsonl.gz" in done.stdout
     assert "delete what was made of it, too" in done.stdout
 
 
