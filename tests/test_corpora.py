@@ -646,7 +646,8 @@ def test_a_damaged_file_of_the_hub_is_named(tmp_path):
         from pathlib import Path
         from sentnb import corpora
         corpora.load("mteb/sts13-sts", split="test")
-        blob, = [file for file in Path(sys.argv[1]).rglob("blobs/*") if file.read_bytes()[:2] == b"\\x1f\\x8b"]
+        blobs = Path(sys.argv[1]).rglob("blobs/*")
+        blob, = [file for file in blobs if file.read_bytes()[:2] == b"\\x1f\\x8b"] # gzip
         content = bytearray(blob.read_bytes())
         content[99] ^= 1
         blob.write_bytes(content)
