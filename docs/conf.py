@@ -20,7 +20,7 @@ myst_heading_anchors = 4
 html_theme = "furo"
 html_title = project
 html_static_path, html_css_files = ["static"], ["site.css"]
-html_search_scorer = "scorer.js" # pages that explain come before executed copies
+html_search_scorer = str(Path(__file__).resolve().parent/"scorer.js") # pages that explain come before executed copies
 html_show_sourcelink = html_copy_source = False
 html_math_renderer = "mathml"
 
