@@ -225,7 +225,7 @@ def _to_json(name: str, value: Any) -> Any: # JSON value
     if isinstance(value, (list, tuple)): return [_to_json(name, v) for v in value]
     if isinstance(value, dict): return {str(k): _to_json(f"{name}[{k!r}]", v) for k, v in value.items()}
     if value is None or isinstance(value, (str, bool, int, float)): return value
-    raise TypeError(f"{name} is a {type(value).__name__}, which JSON cannot represent: "
+    raise TypeError(f"{name} is of type {type(value).__name__}, which JSON cannot represent: "
                     "override `settings` and describe it there")
 
 @patch
