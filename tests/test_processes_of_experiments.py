@@ -119,7 +119,7 @@ APART = {
         "four rows": "CT is one of them",
         "BERT-flow": "a flow fitted to few vectors: one digit in the seventh place turns it",
         "w/o negatives": "without dropout both views are one, and there is no gradient at all",
-        "attraction alone": "the same",
+        "numerator only": "the same",
         "positive pairs alone": "the same"},
 }
 NOT_COMPARED = {
