@@ -189,7 +189,7 @@ def build(target: Path) -> int:
         for path, place in PAGES.items():
             (source/place).parent.mkdir(parents=True, exist_ok=True)
             (source/place).write_text(page(path, files), encoding="utf-8")
-        told = report(files)
+        report_page = report(files)
         for path in files - {REPORT}:
             for folder in (source, out):
                 (folder/path).parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ def build(target: Path) -> int:
         wrong = sphinx(["-q", "-W", "--keep-going", "-j", "2", "-c", str(ROOT/"docs"),
                         "-d", str(Path(temporary, "doctrees")), str(source), str(out)])
         if wrong: return wrong
-        (out/REPORT).write_text(told, encoding="utf-8")
+        (out/REPORT).write_text(report_page, encoding="utf-8")
         shutil.rmtree(target, ignore_errors=True)
         shutil.move(out, target)
     print("the site:", target/"index.html")

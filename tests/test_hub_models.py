@@ -95,7 +95,7 @@ def test_pickled_weights_are_refused_in_one_sentence_or_converted_when_allowed(l
     assert (record["repository"], record["commit"]) == (name, MODELS[name].commit)
 
 
-@pytest.mark.filterwarnings("ignore::sentnb.renderer.fonts.FontWarning") # the stand-in is not PIXEL's font
+@pytest.mark.filterwarnings("ignore::sentnb.renderer.fonts.FontWarning") # the substitute is not PIXEL's font
 def test_the_command_converts_and_the_checkpoint_draws_in_its_own_font(hub, tmp_path, capsys):
     "The font lies in the folder, the encoder draws in it, and keeps it through changes."
     folder = tmp_path/"pixel-base"

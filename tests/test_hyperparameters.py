@@ -228,7 +228,7 @@ for row, entry in {
         "number of steps per stage chosen on": "the paper's numbers are taken",
         "bitext": "TED talks in nine languages; the paper's are not public",
         "NLI finetuning": "facebook/xnli, whose train part is MNLI translated into 14 languages",
-        "XEVAL": "not public; probes on XNLI, which say that they are a stand-in",
+        "XEVAL": "not public; probes on XNLI, which say that they are a substitute",
         "Amazon reviews split": [(MANY, "reviews", 6_000)],
         "Tatoeba languages": f"lists, {COUNTED}",
         "PCR components removed": "geometry.remove_principal_component"}.items():

@@ -15,6 +15,7 @@ from nbdev.clean import clean_nb
 
 from sentnb import results
 from sentnb.experiments import read_introduction, read_parameters
+from sentnb.results import report
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
@@ -220,3 +221,10 @@ def test_an_executed_copy_holds_the_code_of_its_run(path):
     details = json.loads(path.read_text(encoding="utf-8"))
     if "code_sha256" not in details: pytest.skip("a run without a hash of its code: run it again")
     assert results.code_sha256(path.with_name(f"{path.parent.parent.name}.ipynb")) == details["code_sha256"]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=short)
+def test_each_claim_is_discussed_in_one_paragraph(path):
+    "Two paragraphs that begin with the same claim would stop the report."
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    report.discussions(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"])

@@ -123,7 +123,7 @@ APART = {
         "positive pairs alone": "the same"},
 }
 NOT_COMPARED = {
-    "01_robustness": "trains at demo alone, stand-ins of its bases, whose dropout is no setting",
+    "01_robustness": "trains at demo alone, substitutes for its bases, whose dropout is no setting",
     "02_vanilla_geometry": "as 01", "12_cmlm_multilingual": "the dropout of its bases is no setting",
     "23_beside": "trains nothing", "30_explore": "trains nothing", "90_report": "trains nothing",
     "91_speed": "trains nothing",

@@ -402,7 +402,7 @@ def resolve(self: Plan,
                   trainings=[[t.name, t.runs, t.steps, t.at_most] for t in trained])
 
 def compare_with_run(
-    messages: str|Path, # what the driver was told, see `core.notify_driver`
+    messages: str|Path, # what the driver received, see `core.notify_driver`
 ) -> list[str]: # differences; empty if the plan was right
     """Compare the planned trainings of a run with the tasks of the branches that were trained.
 
@@ -411,7 +411,7 @@ def compare_with_run(
     Parameters
     ----------
     messages : str|Path
-        what the driver was told, see `core.notify_driver`
+        what the driver received, see `core.notify_driver`
 
     Returns
     -------

@@ -146,8 +146,8 @@ def portable(
         if "outputs" not in cell: continue
         cell.outputs = [output for output in cell.outputs if widget not in output.get("data", {})]
     notebook.metadata.pop("widgets", None)
-    told = notebook.metadata["papermill"]
-    notebook.metadata["papermill"] = {key: told[key] for key in ("parameters", "version")}
+    details = notebook.metadata["papermill"]
+    notebook.metadata["papermill"] = {key: details[key] for key in ("parameters", "version")}
     return notebook
 
 # %% ../../nbs/api/5_experiments/08_running.ipynb #6f01d3b3

@@ -174,7 +174,7 @@ class Queue(nn.Module):
 
     @property
     def examples(self) -> Tensor: # int64 [len], a copy
-        """The index of the example that each row came from; -1 where `push` was not told.
+        """The index of the example that each row came from; -1 where `push` did not receive it.
 
         Returns
         -------
