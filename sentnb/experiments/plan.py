@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['RATES', 'CORE_RATE', 'ACTIVATION_BYTES', 'ASSUMPTIONS', 'list_scored_datasets', 'list_datasets', 'Shape',
-           'read_shape', 'Training', 'Plan', 'compare_with_run']
+           'read_shape', 'Training', 'plan_learning_curve', 'Plan', 'compare_with_run']
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #580f6c67
-import json
+import itertools, json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -211,6 +211,45 @@ def operations(self: Training) -> float:
     forward = layers*(24*n*width**2 + 4*n**2*width)
     chunked = self.chunk is not None and self.chunk < self.sequences # encoded once more for the gradient
     return self.runs*self.steps*self.sequences*forward*(3 + chunked if self.trained else 1)
+
+# %% ../../nbs/api/5_experiments/03_plan.ipynb #5f07a2d8
+def plan_learning_curve(
+    name: str, # "pilot"
+    model: str|Shape, # where it begins
+    runs: int, # number of curves
+    points: Sequence[int]|None, # rising numbers of steps; None: no curve
+    sequences: int|None, # per step; None: no curve
+    length: int, # positions of a sequence
+    layers: int|None=None, # number of lower layers that are used; None: all
+) -> list[Training]: # one for each point, or one with no runs
+    """The stages of learning curves: each continues the one before.
+
+    Parameters
+    ----------
+    name : str
+        "pilot"
+    model : str|Shape
+        where it begins
+    runs : int
+        number of curves
+    points : Sequence[int]|None
+        rising numbers of steps; None: no curve
+    sequences : int|None
+        per step; None: no curve
+    length : int
+        positions of a sequence
+    layers : int|None, default None
+        number of lower layers that are used; None: all
+
+    Returns
+    -------
+    list[Training]
+        one for each point, or one with no runs
+    """
+    if not points: return [Training(f"{name}: none at this profile", model, 0, 0, 0, length, layers=layers)]
+    return [Training(f"{name}, to step {end:,}", model, runs, end - start, sequences, length, kept=False,
+                     layers=layers) for start, end in itertools.pairwise([0, *points])]
+
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #0d1e3397
 @dataclass
