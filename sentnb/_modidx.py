@@ -2149,6 +2149,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                      'sentnb/experiments/study.py'),
                                           'sentnb.experiments.study.Study.finish': ( 'api/5_experiments/study.html#study.finish',
                                                                                      'sentnb/experiments/study.py'),
+                                          'sentnb.experiments.study.Study.measure_curve': ( 'api/5_experiments/study.html#study.measure_curve',
+                                                                                            'sentnb/experiments/study.py'),
                                           'sentnb.experiments.study.Study.record': ( 'api/5_experiments/study.html#study.record',
                                                                                      'sentnb/experiments/study.py'),
                                           'sentnb.experiments.study.Study.record_branches': ( 'api/5_experiments/study.html#study.record_branches',
