@@ -90,9 +90,15 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--device", metavar="NAME",
                          help="cpu, cuda, cuda:1 ...; default: cuda where torch sees one, else cpu")
 
+def _process_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--processes", type=int, metavar="N",
+                         help="encode in N processes of one thread each; the result does not depend on N. "
+                              "Default: in one, with the threads of torch")
+
 def _file_parsers(commands) -> None:
     command = commands.add_parser("encode", help="encode the lines of a file, or a column of a table",
-                                  **PLAIN, description="Write a float32 row for each text into a .npy file:\n"
+                                  **PLAIN, description="Write a float32 row for each text into a .npy file. "
+                                  "Stopped, the same command goes on:\n"
                                   "sentnb encode lines.txt -m sentnb-small -o lines.npy\n"
                                   "sentnb encode table.csv --column title -m sentnb-small -o titles.npy")
     command.add_argument("file", help="a UTF-8 text file, a text on each line; - for stdin; "
@@ -101,6 +107,7 @@ def _file_parsers(commands) -> None:
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
+    _process_option(command)
     _model_options(command)
     command = commands.add_parser("render", help="draw a text as a pixel encoder sees it")
     command.add_argument("text")
@@ -139,6 +146,7 @@ def _mine_parser(commands) -> None:
     command.add_argument("--approximate", action="store_true",
                          help="search through an inverted file (FAISS), for more than some hundred thousand")
     command.add_argument("--probes", type=int, default=32, help="of its lists, how many are looked into")
+    _process_option(command)
     _model_options(command)
 
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #5c1e0f02
@@ -252,7 +260,7 @@ def _encode(arguments: argparse.Namespace) -> None:
     with plain_warnings():
         rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
                                   not arguments.no_normalize, arguments.long, arguments.device,
-                                  arguments.column)
+                                  arguments.column, arguments.processes)
     print(f"{arguments.output}: {_count(rows, 'vector')} of {width} numbers")
 
 def _render(arguments: argparse.Namespace) -> None:
@@ -269,7 +277,7 @@ def _mine(arguments: argparse.Namespace) -> None:
     output = prepare_output(arguments.output, ".tsv")
     with plain_warnings():
         encoder = load_encoder(arguments.model, arguments.long, arguments.device)
-        pairs = mine_files(encoder, arguments.first, arguments.second, output, **options)
+        pairs = mine_files(encoder, arguments.first, arguments.second, output, arguments.processes, **options)
     print(f"{arguments.output}: {_count(pairs, 'pair')}")
 
 def _convert(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..core import atomic_path, integer, suggest
+from ..core import integer, suggest
 from ..corpora import TABLES, read_columns
 
 # %% ../../nbs/api/5_experiments/09_files.ipynb #d9b984a9
@@ -132,8 +132,9 @@ def encode_file(
     long: str|None=None, # past what the encoder reads at once; as load_encoder takes it
     device: str|None=None, # as load_encoder takes it
     column: str|None=None, # as read_texts takes it
+    processes: int|None=None, # as encode_to_file takes it
 ) -> tuple[int, ...]: # shape [lines, width]
-    """Encode every line into one row of a float32 .npy file, written whole or not at all.
+    """Encode every line into one row of a float32 .npy file; an interrupted call continues when repeated.
 
     Warnings count what was truncated, and the lines that are blank.
 
@@ -155,6 +156,8 @@ def encode_file(
         as load_encoder takes it
     column : str|None, default None
         as read_texts takes it
+    processes : int|None, default None
+        as encode_to_file takes it
 
     Returns
     -------
@@ -170,11 +173,9 @@ def encode_file(
     texts = read_texts(path, column)
     first = next(texts, None)
     if first is None: raise ValueError(f"{path} holds no line")
-    import numpy
+    from sentnb.encoders.shards import encode_to_file
     encoder, blanks = load_encoder(model, long, device), _Blanks(itertools.chain([first], texts))
-    vectors = encoder.encode(blanks, batch_size=batch_size, normalize=normalize)
-    with atomic_path(output) as temporary:
-        numpy.save(temporary, vectors.astype(numpy.float32, copy=False), allow_pickle=False)
+    vectors = encode_to_file(encoder, blanks, output, processes, batch_size=batch_size, normalize=normalize)
     blanks.say()
     return vectors.shape
 
