@@ -253,7 +253,7 @@ def encode_to_file(
     as for any `multiprocessing` with `spawn`. ValueError without texts, RuntimeError if another process
     writes the output or a worker dies. Warns (`TextsTruncated`) if texts were too long.
 
-    >>> encode_to_file(encoder, open("lines.txt"), "lines.npy", processes=8)
+    >>> encode_to_file(encoder, texts, "vectors.npy", processes=8)
 
     Parameters
     ----------
