@@ -34,11 +34,11 @@ def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
 
 def sentnb_here(*arguments: str, **env: str) -> subprocess.CompletedProcess:
     "The command, called from here, so that its kernel can be a warm one (`warm_kernels`)."
-    said, complaints = io.StringIO(), io.StringIO()
-    with (modified_env(HF_HUB_OFFLINE="1", **env), contextlib.redirect_stdout(said),
+    output, complaints = io.StringIO(), io.StringIO()
+    with (modified_env(HF_HUB_OFFLINE="1", **env), contextlib.redirect_stdout(output),
           contextlib.redirect_stderr(complaints)):
         status = experiments.main(arguments)
-    return subprocess.CompletedProcess(arguments, status, said.getvalue(), complaints.getvalue())
+    return subprocess.CompletedProcess(arguments, status, output.getvalue(), complaints.getvalue())
 
 
 def written(folder: Path) -> dict[Path, int]:

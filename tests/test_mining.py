@@ -83,10 +83,10 @@ def test_what_an_old_run_left_is_not_taken_for_this_one(two_files):
 def test_before_any_work(two_files, tmp_path):
     pairs, first, second, output = two_files
     encoder = Known(pairs)
-    for place, error, wrong in (
+    for position, error, wrong in (
             (output, ValueError, dict(retrieval="all")), (tmp_path, IsADirectoryError, {}),
             (output, ValueError, dict(margin="x")), (first/"x.tsv", OSError, {})):
-        with pytest.raises(error): mining.mine_files(encoder, first, second, place, **wrong)
+        with pytest.raises(error): mining.mine_files(encoder, first, second, position, **wrong)
     with pytest.raises(FileNotFoundError): mining.mine_files(encoder, first, tmp_path/"none.txt", output)
     assert not encoder.read and not output.exists()
 

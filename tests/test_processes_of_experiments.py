@@ -136,8 +136,8 @@ ROWS = {path.stem: set(experiments.notebooks.setting_names(path)) for path in EX
 
 
 def numbers(name, folder, **more):
-    off = dict(dropout=0.) if "dropout" in ROWS[name] else {}
-    overrides = json.dumps(off | CUT[name] | dict(threads=1))
+    no_dropout = dict(dropout=0.) if "dropout" in ROWS[name] else {}
+    overrides = json.dumps(no_dropout | CUT[name] | dict(threads=1))
     options = [word for key, value in more.items() for word in (f"--{key}", str(value))]
     places = PLACES | dict(SENTNB_FIGURES=str(folder), SENTNB_CACHE=str(folder/"cache"))
     copy = copy_without_example(ROOT/"nbs"/f"{name}.ipynb", folder)

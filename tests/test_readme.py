@@ -94,7 +94,8 @@ def test_command(command, tmp_path):
             known = set(experiments.read_parameters(experiments.find_experiment(parsed.name)))
             assert {"profile", *experiments.parse_assignments(parsed.parameters)} <= known
         elif parsed.command == "diff":
-            for place in (parsed.first, parsed.second): experiments.find_experiment(place.partition("/")[0])
+            for selection in (parsed.first,
+                              parsed.second): experiments.find_experiment(selection.partition("/")[0])
         elif parsed.command == "convert": # tests/test_hub_models.py runs it, where the Hub is its cache
             assert parsed.name in MODELS
         else:

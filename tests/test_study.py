@@ -25,7 +25,7 @@ COMPUTES = TABLE | dict(training=TABLE["training"] | dict(threads=(1, 1, None)))
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch) -> Path:
+def study_folder(tmp_path, monkeypatch) -> Path:
     "Figures and cache of these tests; the environment as it was when they are over."
     for variable in ("SENTNB_FIGURES", "SENTNB_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path/variable[7:].lower()))
@@ -136,11 +136,11 @@ def test_fewer_seeds_are_another_run(capsys):
         ] == [True, True, False, False, False]
 
 
-def test_it_unpacks(place):
+def test_it_unpacks(study_folder):
     study = Study("98_x", COMPUTES)
     settings, run, store, seeds, device = study
     assert settings is study.settings and isinstance(run, results.Run) and seeds == [0, 1]
-    assert store.is_dir() and store.parent == place/"cache"/"98_x"
+    assert store.is_dir() and store.parent == study_folder/"cache"/"98_x"
     assert device in ("cpu", "cuda") and run.settings["device"] == device
 
 
@@ -293,10 +293,10 @@ def test_finish_saves_and_clears_what_is_not_resumed(capsys):
         study.record(word="typo", sizes=(1, 2))
         study.finish()
         assert study.store.exists() == resume or not list(study.store.iterdir())
-        said = capsys.readouterr().out
-        assert "figures: none" in said and re.search(r"table: .*98_x/demo/numbers.csv", said)
-        told = json.loads((study.run.folder/"run.json").read_text())
-        assert told["settings"]["word"] == "typo" and told["settings"]["sizes"] == [1, 2]
+        output = capsys.readouterr().out
+        assert "figures: none" in output and re.search(r"table: .*98_x/demo/numbers.csv", output)
+        recorded = json.loads((study.run.folder/"run.json").read_text())
+        assert recorded["settings"]["word"] == "typo" and recorded["settings"]["sizes"] == [1, 2]
         assert results.load_run(study.run.folder).numbers["value"].tolist() == [1.]
 
 
@@ -306,18 +306,18 @@ def test_what_draws_is_recorded():
     class Tokens: ...
     study.record_fonts(TextRenderer(RenderConfig(strategy="words")), Tokens())
     folder = study.run.save()
-    told = json.loads((folder/"run.json").read_text())
-    assert told["fonts"] and {"pango", "cairo"} <= set(told["versions"])
+    recorded = json.loads((folder/"run.json").read_text())
+    assert recorded["fonts"] and {"pango", "cairo"} <= set(recorded["versions"])
 
 
 def test_branches_are_noted():
     from types import SimpleNamespace
     study = Study("98_x", TABLE)
-    made = dict(key="abc", parent="def", seconds=1.234, commits=("c1", "c2+"))
+    branch_fields = dict(key="abc", parent="def", seconds=1.234, commits=("c1", "c2+"))
     cut = [dict(loss=1), dict(truncated={"at 9 patches": 3, "at 8 patches": 1}),
            dict(truncated={"at 9 patches": 1})]
-    study.record_branches({"+ allNLI": SimpleNamespace(**made, history=[dict(loss=1)]),
-                         "+ long": SimpleNamespace(**made, history=cut)})
-    told = json.loads((study.run.save()/"run.json").read_text())
+    study.record_branches({"+ allNLI": SimpleNamespace(**branch_fields, history=[dict(loss=1)]),
+                         "+ long": SimpleNamespace(**branch_fields, history=cut)})
+    recorded = json.loads((study.run.save()/"run.json").read_text())
     known = dict(key="abc", parent="def", seconds=1.2, commits=["c1", "c2+"])
-    assert told["notes"]["branches"] == {"+ allNLI": known, "+ long": known | dict(texts_truncated=5)}
+    assert recorded["notes"]["branches"] == {"+ allNLI": known, "+ long": known | dict(texts_truncated=5)}
