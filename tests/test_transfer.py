@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
 from sentnb.corpora import Microworld
@@ -147,13 +146,6 @@ def test_the_scale_is_that_of_the_training_rows_and_of_each_block():
         assert guess == theirs(scaled[:80], y[:80], c).predict(scaled[80:]).tolist() and 0 < sum(guess) < 40
         assert probe.held_out(train, one, test, blocks=2)[0] == guess[:1]
     assert guess != LinearProbe("none", strengths=(1.,)).held_out(train, test, test)[0]
-
-
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
-@settings(deadline=None)
-def test_f1_equals_scikit_learns(pairs):
-    gold, guess = map(list, zip(*pairs))
-    assert abs(transfer.f1(gold, guess) - f1_score(gold, guess, zero_division=0)) < 1e-12
 
 
 def test_wilson_covers_as_often_as_it_says():
