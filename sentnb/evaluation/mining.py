@@ -141,11 +141,11 @@ def mine_files(
     options = dict(retrieval="max", margin="ratio", threshold=None)
     check_mining_options(*(mining.get(name, default) for name, default in options.items()))
     files = [SentenceFile(first), SentenceFile(second)]
-    k, most = mining.get("k", 4), min(map(len, files))
-    if not 1 <= k <= most:
+    k, smallest = mining.get("k", 4), min(map(len, files))
+    if not 1 <= k <= smallest:
         sizes = " and ".join(f"{file.path.name} has {len(file)}" for file in files)
-        raise ValueError(f"k={k} neighbours of each sentence: expected from 1 to {most}, because {sizes} "
-                         f"distinct sentences; pass k={most}, on the command line -k {most}")
+        raise ValueError(f"k={k} neighbours of each sentence: expected from 1 to {smallest}, because {sizes} "
+                         f"distinct sentences; pass k={smallest}, on the command line -k {smallest}")
     output = Path(output)
     with reserve_output(output) as temporary: # raises an error now if the output cannot be written
         folder = work_folder(output, "mining", describe_encoder(encoder, [file[0] for file in files]),

@@ -72,8 +72,8 @@ def _check_parser(commands) -> None:
 def _diff_parser(commands) -> None:
     command = commands.add_parser("diff", help="compare the numbers and verdicts of two runs",
                                   description="Exit status: 0, or 1 where something differs.")
-    for place in ("first", "second"):
-        command.add_argument(place, help="a folder with numbers.csv, or NAME/PROFILE: 05_leapfrog/small")
+    for side in ("first", "second"):
+        command.add_argument(side, help="a folder with numbers.csv, or NAME/PROFILE: 05_leapfrog/small")
     command.add_argument("--tolerance", type=float, default=1e-4, metavar="T",
                          help="what counts as the same, relative to the number or the farther end of its "
                               "interval; default: %(default)s")
@@ -179,7 +179,7 @@ def _list() -> None:
         print(f"{experiment.name:<20} {experiment.title}")
         if experiment.purpose: print(f"{'':<20} {experiment.purpose}")
         print(f"{'':<20} profiles: {profiles}")
-        if others := experiment.others(): print(f"{'':<20} with other settings: {', '.join(others)}")
+        if variants := experiment.others(): print(f"{'':<20} with other settings: {', '.join(variants)}")
     if not known: print("no experiments in nbs/ yet")
 
 def _models() -> None:
@@ -192,12 +192,12 @@ def _count(n: int, noun: str, plural: str="s") -> str: return f"{n} {noun}{plura
 
 def _run(arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
-    asked = (arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output,
-             not arguments.quiet, arguments.replace)
+    request = (arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output,
+               not arguments.quiet, arguments.replace)
     notebook, processes = find_experiment(arguments.name).stem, arguments.processes
     hub_dir() # a mirror that does not exist is an error now, and not where data is read
     with open_messages() as messages:
-        executed = run(*asked) if processes == 1 else run_together(processes, *asked)
+        executed = run(*request) if processes == 1 else run_together(processes, *request)
         folder = find_run_folder(messages, notebook) or runs_folder()/notebook/arguments.profile
         as_it_was = " (nothing has changed, and the run that stood there stays)"*bool(
             count_messages(messages, unchanged=notebook))
@@ -245,10 +245,10 @@ def _diff(arguments: argparse.Namespace) -> int: # exit status
     from sentnb import results
     first, second = (results.load_run(run_named(text)) for text in (arguments.first, arguments.second))
     moved = results.difference(first, second, arguments.tolerance)
-    def shown(value): return f"{value:g}" if isinstance(value, float) else value or "not there"
+    def format_value(value): return f"{value:g}" if isinstance(value, float) else value or "not there"
     for row in moved.to_dict("records"):
-        by = "" if row["moved"] is None else f"  (by {row['moved']:.1e})"
-        print(f"{row['where']}: {shown(row['first'])} -> {shown(row['second'])}{by}")
+        change = "" if row["moved"] is None else f"  (by {row['moved']:.1e})"
+        print(f"{row['where']}: {format_value(row['first'])} -> {format_value(row['second'])}{change}")
     last = len(results.difference(first, second, 0)) - len(moved)
     print(f"{len(first.numbers)} and {len(second.numbers)} numbers, {len(first.claims)} and "
           f"{len(second.claims)} claims: {len(moved)} differences, and {last} below the tolerance of "

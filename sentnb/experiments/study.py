@@ -151,8 +151,8 @@ def _silence_bars() -> None:
     bar.__init__ = functools.partialmethod(bar.__init__, disable=True)
 
 def _check_sources(sources: Mapping[str, Sequence[str]], settings: Mapping[str, Any]) -> dict[str, str]:
-    named = [name for names in sources.values() for name in names]
-    wrong = sorted({name for name in named if name not in settings or named.count(name) > 1})
+    named_rows = [name for names in sources.values() for name in names]
+    wrong = sorted({name for name in named_rows if name not in settings or named_rows.count(name) > 1})
     if wrong:
         raise ValueError(f"sources: {', '.join(wrong)}: expected each setting once, of {', '.join(settings)}")
     return {name: source for source, names in sources.items() for name in names}

@@ -60,18 +60,18 @@ def _add_given_font(config: RenderConfig, path: Path, files: list) -> list: # (p
 # %% ../../nbs/api/1_renderer/06_renderer.ipynb #d5a1c001
 _creating = threading.RLock() # held while a pen is created
 _renderers = weakref.WeakSet() # all live renderers
-_held = [] # locks that are held during a fork
+_fork_locks = [] # locks that are held during a fork
 
 def _hold_locks() -> None:
     "Before a fork: wait until no other thread draws, and let none begin."
     _creating.acquire()
     for renderer in list(_renderers):
         renderer._lock.acquire()
-        _held.append(renderer._lock)
+        _fork_locks.append(renderer._lock)
 
 def _release_locks() -> None:
-    while _held:
-        _held.pop().release()
+    while _fork_locks:
+        _fork_locks.pop().release()
     _creating.release()
 
 if hasattr(os, "register_at_fork"): # not on Windows, which does not fork

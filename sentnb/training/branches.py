@@ -46,7 +46,7 @@ def average_weights(
     if not encoders: raise ValueError("average_weights received no encoders")
     states = [encoder.state_dict() for encoder in encoders]
     shapes = [{name: value.shape for name, value in state.items()} for state in states]
-    if any(some != shapes[0] for some in shapes):
+    if any(shape != shapes[0] for shape in shapes):
         raise ValueError("the encoders have different architectures; their weights cannot be averaged")
     average = copy.deepcopy(encoders[0])
     mean = {}
