@@ -96,8 +96,10 @@ def test_the_inverted_file_with_all_its_lists_is_exact():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(400, 8)), rng.normal(size=(500, 8))
     exact = nearest.neighbours(x, y, 4)
-    for probes, floor in ((16, 1.), (4, .6), (1, .2)):
-        nearly = nearest.approximate_neighbours(x, y, 4, lists=16, probes=probes, block=128)
+    settings = [("flat", 1, 1.)] + [(index, *row) for index in ("ivf", "disk")
+                                    for row in ((16, 1.), (4, .6), (1, .2))]
+    for index, probes, floor in settings:
+        nearly = nearest.faiss_neighbours(x, y, 4, index, lists=16, probes=probes, block=128)
         for one, other in zip(nearly, exact):
             assert one[1].shape == other[1].shape and (one[1] >= 0).all()
             assert nearest.recall(one[1], other[1]) >= floor
@@ -106,15 +108,41 @@ def test_the_inverted_file_with_all_its_lists_is_exact():
     with pytest.raises(ValueError, match="expected the same"): nearest.recall(exact[0][1], exact[1][1])
 
 
+def test_lists_on_disk_are_those_in_memory(tmp_path, monkeypatch):
+    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    monkeypatch.setattr(nearest, "_PART", 100)   # several parts, which are merged
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(300, 8)), rng.normal(size=(350, 8))
+    options = dict(lists=20, probes=3, block=64)
+    memory = nearest.faiss_neighbours(x, y, 4, "ivf", **options)
+    disk = nearest.faiss_neighbours(x, y, 4, "disk", folder=tmp_path, **options)
+    for one, other in zip(memory, disk):
+        assert np.array_equal(one[1], other[1]) and np.array_equal(one[0], other[0])
+    assert not list(tmp_path.iterdir())
+
+
+def test_mined_pairs_of_each_index(two_files):
+    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    pairs, first, second, output = two_files
+    mined = {}
+    for index in (None, "flat", "ivf", "disk"):
+        options = {} if index in (None, "flat") else dict(probes=16)
+        mining.mine_files(Known(pairs), first, second, output, index=index, **options)
+        mined[index] = {tuple(line.split("\t")[1:]) for line in output.read_text("utf-8").splitlines()}
+    assert mined["flat"] == mined[None] and mined["ivf"] == mined["disk"]
+    assert len(mined["ivf"] & mined[None]) > .9*len(mined[None])
+    assert not list(output.parent.glob(".*"))
+
+
 def test_few_in_a_list_are_filled_from_others():
     pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
     rng = np.random.default_rng(1)
     x = rng.normal(size=(60, 4))
-    (_, places), _ = nearest.approximate_neighbours(x, x, 20, lists=30, probes=1)
+    (_, places), _ = nearest.faiss_neighbours(x, x, 20, lists=30, probes=1)
     assert (places >= 0).all() and all(len(set(row)) == 20 for row in places)
 
 
 def test_without_faiss_it_says_so(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(ModuleNotFoundError, match=r"sentnb\[faiss\]"):
-        bitext.mine(np.eye(3), np.eye(3), k=1, exact=False)
+        bitext.mine(np.eye(3), np.eye(3), k=1, index="ivf")

@@ -40,24 +40,23 @@ def test_the_bytes_do_not_depend_on_processes(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, "tests")
-from number_encoder import Numbers
-from training_runs import tiny
-from test_shards import LINES, OPTIONS
 from sentnb.encoders import PixelEncoder, shards
 
+def save_slowly(*arguments):
+    time.sleep(1)
+    save(*arguments)
+
 def serve_slowly(*arguments):
-    save = shards._save_shard
-    def save_slowly(*parts):
-        time.sleep(1)
-        save(*parts)
     shards._save_shard = save_slowly
     serve(*arguments)
 
-serve = shards._serve
+save, serve = shards._save_shard, shards._serve
 if __name__ == "__main__":
     shards._serve = serve_slowly
-    shards.encode_to_file(tiny().eval(), LINES, sys.argv[1], processes=2, **OPTIONS)
+    folder = Path(sys.argv[1])
+    encoder = PixelEncoder.from_pretrained(folder/"model", device="cpu")
+    lines = (folder/"lines.txt").read_text("utf-8").splitlines()
+    shards.encode_to_file(encoder, lines, folder/"x.npy", processes=2, window=16, show_progress=False)
 """
 
 
@@ -65,20 +64,22 @@ if __name__ == "__main__":
 def test_a_killed_call_continues_and_a_second_one_is_refused(tmp_path, monkeypatch):
     output, script = tmp_path/"x.npy", tmp_path/"killed.py"
     script.write_text(KILLED)
-    path = os.pathsep.join([str(ROOT), str(ROOT/"tests"), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen([sys.executable, str(script), str(output)], cwd=ROOT,
+    (tmp_path/"lines.txt").write_text("\n".join(LINES), "utf-8")
+    encoder = PixelEncoder.from_pretrained(tiny().save_pretrained(tmp_path/"model"), device="cpu")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen([sys.executable, str(script), str(tmp_path)], cwd=ROOT,
                                env={**os.environ, "PYTHONPATH": path})
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not (finished := list(tmp_path.glob(".x.npy.shards-*/0*.npz"))):
             assert process.poll() is None and time.monotonic() < deadline, "no shard was written"
             time.sleep(.05)
         with pytest.raises(RuntimeError, match=f"process {process.pid} writes .*x.npy already"):
-            encode_to_file(tiny().eval(), LINES, output, **OPTIONS)
+            encode_to_file(encoder, LINES, output, **OPTIONS)
     finally: process.kill()
     process.wait()
     assert not output.exists()
-    time.sleep(2)   # the workers finish their shards, and do not write them without their parent
+    time.sleep(2)   # for what the workers write although their parent is gone
     finished = list(tmp_path.glob(".x.npy.shards-*/0*.npz"))
     assert 1 <= len(finished) < 6
     encoded, encode_window = [], PixelEncoder.encode_window
@@ -86,11 +87,11 @@ def test_a_killed_call_continues_and_a_second_one_is_refused(tmp_path, monkeypat
         encoded.extend(texts)
         return encode_window(encoder, texts, *options)
     monkeypatch.setattr(PixelEncoder, "encode_window", count)
-    with pytest.warns(TextsTruncated): vectors = encode_to_file(tiny().eval(), LINES, output, **OPTIONS)
+    with pytest.warns(TextsTruncated): vectors = encode_to_file(encoder, LINES, output, **OPTIONS)
     numbers = {int(file.name[:6]) for file in finished}
     assert encoded == [text for i, text in enumerate(LINES) if i//16 not in numbers]
-    with pytest.warns(TextsTruncated): assert np.array_equal(vectors, tiny().encode(LINES, window=16))
-    assert sorted(os.listdir(tmp_path)) == ["killed.py", "x.npy"]
+    with pytest.warns(TextsTruncated): assert np.array_equal(vectors, encoder.encode(LINES, window=16))
+    assert sorted(os.listdir(tmp_path)) == ["killed.py", "lines.txt", "model", "x.npy"]
 
 
 def test_what_goes_wrong_in_a_worker_is_an_error_here(tmp_path):
