@@ -306,6 +306,7 @@ def _add_rows(index: Any, table: UnitRows, first: int, last: int, block: int) ->
         else: index.add(rows)
     return index
 
+# %% ../../nbs/api/3_evaluation/04_nearest.ipynb #8dca6975
 def _search_index(queries: UnitRows, table: UnitRows, k: int, lists: int|None, probes: int, block: int,
                   folder: str|None, bar: Any) -> Nearest:
     index, referenced = _build_index(table, lists, block, folder) # `referenced` must exist during the search
