@@ -107,7 +107,7 @@ def mine_files(
     output: str|Path, # a .tsv file to write: score, sentence, sentence; best first
     processes: int|None=None, # that encode, of one thread each; None: encode in this process
     show_progress: bool|None=None, # as in `core.progress`
-    **mining: Any, # of `mine`: k, threshold, retrieval, margin, exact, probes, ...
+    **mining: Any, # of `mine`: k, threshold, retrieval, margin, index, probes, ...
 ) -> int: # number of pairs written
     """Write the likely translations between two files. After an interruption the same call continues.
 
@@ -131,7 +131,7 @@ def mine_files(
     show_progress : bool|None, default None
         as in `core.progress`
     **mining : Any
-        of `mine`: k, threshold, retrieval, margin, exact, probes, ...
+        of `mine`: k, threshold, retrieval, margin, index, probes, ...
 
     Returns
     -------
@@ -152,7 +152,7 @@ def mine_files(
                              [file_sha256(file.path) for file in files])
         x, y = (_encode_once(encoder, file, folder/f"{name}.npy", processes, show_progress)
                 for name, file in zip(("first", "second"), files))
-        options = dict(resume_folder=folder) if mining.get("exact", True) else {}
+        options = {None: dict(resume_folder=folder), "disk": dict(folder=folder)}.get(mining.get("index"), {})
         pairs = mine(x, y, show_progress=show_progress, **options | mining)
         sources = files[0].read([pair[0] for pair in pairs])
         targets = files[1].read([pair[1] for pair in pairs])

@@ -143,9 +143,12 @@ def _mine_parser(commands) -> None:
     command.add_argument("--threshold", type=float, metavar="T", help="the lowest score; default: all")
     command.add_argument("--retrieval", choices=("forward", "backward", "intersect", "max"), default="max",
                          help="whose proposals count; default: max, of both, each sentence once")
-    command.add_argument("--approximate", action="store_true",
-                         help="search through an inverted file (FAISS), for more than some hundred thousand")
-    command.add_argument("--probes", type=int, default=32, help="of its lists, how many are looked into")
+    command.add_argument("--index", choices=("flat", "ivf", "disk"),
+                         help="search with FAISS: all vectors (flat), or an inverted file in memory (ivf) or "
+                              "on disk, which is approximate and for millions of sentences. Default: "
+                              "exact search without FAISS")
+    command.add_argument("--probes", type=int, default=32,
+                         help="of the lists of an inverted file, how many are searched; default: 32")
     _process_option(command)
     _model_options(command)
 
@@ -273,7 +276,7 @@ def _render(arguments: argparse.Namespace) -> None:
 def _mine(arguments: argparse.Namespace) -> None:
     from sentnb.evaluation.mining import mine_files
     options = dict(k=arguments.k, threshold=arguments.threshold, retrieval=arguments.retrieval)
-    if arguments.approximate: options |= dict(exact=False, probes=arguments.probes)
+    if arguments.index: options |= dict(index=arguments.index, probes=arguments.probes)
     output = prepare_output(arguments.output, ".tsv")
     with plain_warnings():
         encoder = load_encoder(arguments.model, arguments.long, arguments.device)
