@@ -76,7 +76,8 @@ CUT = {
         permutations=20,
     ),
     "14_mining": dict(steps=3, nli_steps=3, translations=100, nli=60, nli_dev=9, pairs=20, others=60),
-    "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),
+    "15_beyond": STILL
+    | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20, lens_pairs=60, lens_steps=5),
     "20_pretrain": dict(
         texts=300,
         steps=3,
