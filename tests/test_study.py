@@ -13,6 +13,9 @@ from hypothesis import given, settings as with_settings, strategies as st
 from sentnb import results
 from sentnb.encoders.base import TextsTruncated, report_truncation
 from sentnb.experiments.study import Study, warmup_steps
+from sentnb.training import Branch, Stage
+from sentnb.training.branches import TimeIsUp
+from training_runs import tiny
 
 TABLE = dict(
     data=dict(
@@ -186,6 +189,9 @@ def test_threads_and_where_they_wait(python):
     code = """
 import os
 from sentnb.experiments.study import Study, warmup_steps
+from sentnb.training import Branch, Stage
+from sentnb.training.branches import TimeIsUp
+from training_runs import tiny
 import sys
 print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))))
@@ -210,6 +216,9 @@ def test_bars_are_silenced_whenever_tqdm_was_loaded(python):
 import io
 from tqdm import tqdm
 from sentnb.experiments.study import Study, warmup_steps
+from sentnb.training import Branch, Stage
+from sentnb.training.branches import TimeIsUp
+from training_runs import tiny
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 file = io.StringIO()
@@ -266,6 +275,26 @@ def test_arrays_come_back_as_arrays():
     assert value["b"] == [np.float32(.1).item(), 3] and value["c"] == [1., 2.]
     whole = study.cached("vectors", "key", lambda: cosines.astype(np.float16))
     assert whole.dtype == np.float16 and study.cached("vectors", "key", pytest.fail).dtype == np.float16
+
+
+def test_a_curve_that_was_stopped_goes_on():
+    "Its stages continue one another, and nothing is measured twice; with one more point it is another curve."
+    study, scored = Study("98_x", TABLE), []
+    def make_stage(steps): return Stage("pilot", [("red", "new"), ("blue", "old")], steps=steps, batch_size=2)
+    root = Branch.root(tiny(), study.store).grow("before", make_stage(1))
+    def score(encoder):
+        scored.append(float(encoder.vit.layernorm.weight.detach().norm()))
+        return scored[-1]
+    def measure(points, evaluate, **options):
+        return study.measure_curve("pilot", root, make_stage, points, evaluate, key="norm", seed=0, **options)
+    with pytest.raises(TimeIsUp): measure([1, 3], score, until=0.)
+    curve = measure([1, 3], score)
+    assert list(curve) == [0, 1, 3] and list(curve.values()) == scored and len(set(scored)) == 3
+    assert measure([1, 3], pytest.fail) == curve and measure(None, pytest.fail) == {}
+    longer = measure([1, 3, 4], score)
+    assert {steps: longer[steps] for steps in curve} == curve and len(scored) == 7
+    assert not list(study.store.glob("pilot-*")), "the encoders are not kept"
+    assert root.folder.is_dir(), "where the curve begins is kept"
 
 
 @pytest.mark.parametrize("value, message", [
