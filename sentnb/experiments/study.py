@@ -453,7 +453,7 @@ def measure_curve(self: Study,
     def train():
         chain = root.grow_chain(name, make_stage, points, **options)
         values = [evaluate(branch.encoder) for branch in chain.values()]
-        for branch in chain.values(): branch.remove()
+        for steps in points: chain[steps].remove()
         return values
     stages = [make_stage(steps).settings() for steps in points]
     relevant = [options.get(option) for option in ("seed", "mixed_precision")]
