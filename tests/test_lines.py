@@ -152,6 +152,7 @@ def script_names(text: str) -> str:
     names = {unicodedata.name(character, "?").split()[0] for character in text if character.isalpha()}
     return next(iter(names)).lower() if len(names) == 1 else "several" if names else "none"
 
+@pytest.mark.timeout(max(900, SENTENCES//5)) # seconds
 def test_sentences_of_the_mirror(joined, whole):
     if "SENTNB_HUB" not in os.environ: pytest.skip("SENTNB_HUB is not set: no mirror to read")
     paths = sorted(path for path in Path(os.environ["SENTNB_HUB"]).rglob("*.parquet")
