@@ -17,7 +17,8 @@ EXPERIMENTS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
 COLUMNS = {"table", "row", "column", "value", "low", "high", "n_seeds"}
 EVIDENCE = {"settings", "seed", "commit", "dirty", "versions", "fonts", "data", "hardware"}
 # whose plan says exactly what the demo trains
-PLANNED = {"08_micse_attention", "09_visualcse", "10_audiocse", "11_cmlm"}
+PLANNED = {"05_leapfrog", "07_micse_lowshot", "08_micse_attention", "09_visualcse", "10_audiocse", "11_cmlm",
+           "15_beyond"}
 
 
 def keys(value) -> set[str]:
@@ -34,11 +35,11 @@ def sentnb(*arguments: str, **env: str) -> subprocess.CompletedProcess:
 
 def sentnb_here(*arguments: str, **env: str) -> subprocess.CompletedProcess:
     "The command, called from here, so that its kernel can be a warm one (`warm_kernels`)."
-    said, complaints = io.StringIO(), io.StringIO()
-    with (modified_env(HF_HUB_OFFLINE="1", **env), contextlib.redirect_stdout(said),
+    output, complaints = io.StringIO(), io.StringIO()
+    with (modified_env(HF_HUB_OFFLINE="1", **env), contextlib.redirect_stdout(output),
           contextlib.redirect_stderr(complaints)):
         status = experiments.main(arguments)
-    return subprocess.CompletedProcess(arguments, status, said.getvalue(), complaints.getvalue())
+    return subprocess.CompletedProcess(arguments, status, output.getvalue(), complaints.getvalue())
 
 
 def written(folder: Path) -> dict[Path, int]:

@@ -247,11 +247,11 @@ def _with_names(path, rows, names):
 def inference_in_languages(folder, name):
     "Three parts; of a row the same pair in each language."
     kinds, configs = ("entailment", "neutral", "contradiction"), {}
-    told = {(known, part): world().nli(known, part, n=60) for known in ("en", "de")
-            for part in ("train", "dev", "test")} # what is asked for waits for it
+    parallel_rows = {(known, part): world().nli(known, part, n=60) for known in ("en", "de")
+                     for part in ("train", "dev", "test")} # what is asked for waits for it
     for i, language in enumerate("ar bg de el en es fr hi ru sw th tr ur vi zh".split()):
         for split, part in (("train", "train"), ("validation", "dev"), ("test", "test")):
-            triples = told["en" if i % 2 else "de", part]
+            triples = parallel_rows["en" if i % 2 else "de", part]
             rows = [dict(premise=premise, label=k % 3,
                          hypothesis=(follows, triples[k - 1][1], contradicts)[k % 3])
                     for k, (premise, follows, contradicts) in enumerate(triples)]
@@ -263,9 +263,9 @@ def inference_in_languages(folder, name):
 @holds("google-research-datasets/paws-x")
 def paraphrases_in_languages(folder, name):
     configs, chosen = {}, ("en", "de", "es", "fr", "ja", "ko", "zh")
-    told = world().parallel_many(LANGUAGES[:7], 40, "test")
+    parallel_rows = world().parallel_many(LANGUAGES[:7], 40, "test")
     for i, language in enumerate(chosen):
-        texts = [row[language if language in row else LANGUAGES[i]] for row in told]
+        texts = [row[language if language in row else LANGUAGES[i]] for row in parallel_rows]
         rows = [dict(id=str(k + 1), sentence1=text, sentence2=texts[k - 1], label=k % 2)
                 for k, text in enumerate(texts)]
         for split in ("validation", "test"):
@@ -538,7 +538,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
     wbufsize = -1 # head and body in one packet: a body of its own waits for the head's receipt
     hub: Hub
 
-    def log_message(self, *of): pass
+    def log_message(self, *arguments): pass
 
     def reply(self, code, content=b"", **headers):
         if not isinstance(content, bytes): content = json.dumps(content).encode()
@@ -572,31 +572,31 @@ class Answers(http.server.BaseHTTPRequestHandler):
         parts = self.parts()
         if parts[0] == "api": return self.about(parts[1], parts[2:])
         kind = parts.pop(0) if parts[0] == "datasets" else "models"
-        at = parts.index("resolve")
-        folder = self.opened(kind, "/".join(parts[:at]), parts[at + 1])
-        if folder: self.file(folder, folder.joinpath(*parts[at + 2:]))
+        index = parts.index("resolve")
+        folder = self.opened(kind, "/".join(parts[:index]), parts[index + 1])
+        if folder: self.file(folder, folder.joinpath(*parts[index + 2:]))
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         parts = self.parts()
-        at = parts.index("paths-info")
-        folder = self.opened(parts[1], "/".join(parts[2:at]), parts[at + 1])
+        index = parts.index("paths-info")
+        folder = self.opened(parts[1], "/".join(parts[2:index]), parts[index + 1])
         if not folder: return
-        given = json.loads(body) if body.startswith("{") else urllib.parse.parse_qs(body)
-        paths = given.get("paths", [])
+        fields = json.loads(body) if body.startswith("{") else urllib.parse.parse_qs(body)
+        paths = fields.get("paths", [])
         paths = [folder/path for path in ([paths] if isinstance(paths, str) else paths)]
         self.reply(200, [self.described(folder, path) for path in paths if path.exists()])
 
     def about(self, kind, parts):
-        at = next((i for i, part in enumerate(parts) if part in ("revision", "tree")), None)
-        name = "/".join(parts[:at])
-        if at is None: folder = self.hub.repository(kind, name) # which commit is the newest
-        else: folder = self.opened(kind, name, parts[at + 1])
-        if at is None and folder is None: return self.absent("RepoNotFound")
+        index = next((i for i, part in enumerate(parts) if part in ("revision", "tree")), None)
+        name = "/".join(parts[:index])
+        if index is None: folder = self.hub.repository(kind, name) # which commit is the newest
+        else: folder = self.opened(kind, name, parts[index + 1])
+        if index is None and folder is None: return self.absent("RepoNotFound")
         if not folder: return
         everything = sorted(folder.rglob("*"))
-        if at and parts[at] == "tree":
-            inside = folder.joinpath(*parts[at + 2:])
+        if index and parts[index] == "tree":
+            inside = folder.joinpath(*parts[index + 2:])
             deep = "recursive=true" in self.path.lower()
             wanted = [path for path in everything if path.is_relative_to(inside) and path != inside
                       and (deep or path.parent == inside)]
@@ -613,9 +613,9 @@ class Answers(http.server.BaseHTTPRequestHandler):
         content = path.read_bytes()
         tag = hashlib.sha256(content).hexdigest()
         headers = dict(ETag=f'"{tag}"', X_Repo_Commit=folder.name, Accept_Ranges="bytes")
-        asked = self.headers.get("Range")
-        if not asked or self.command == "HEAD": return self.reply(200, content, **headers)
-        first, _, last = asked.removeprefix("bytes=").partition("-")
+        requested_range = self.headers.get("Range")
+        if not requested_range or self.command == "HEAD": return self.reply(200, content, **headers)
+        first, _, last = requested_range.removeprefix("bytes=").partition("-")
         first, last = int(first or 0), int(last) if last else len(content) - 1
         headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
         self.reply(206, content[first:last + 1], **headers)

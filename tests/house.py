@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 COLUMNS, CELL, FUNCTION, DEPTH = 110, 60, 60, 4
-SHARED_NAMES, SHARED_BLOCK = 5, 10 # names that may stand in several experiments; lines that may not
+SHARED_NAMES, SHARED_BLOCK = 4, 10 # names that may stand in several experiments; lines that may not
 # Words that say nothing about a value or a function when they are its whole name
 FUNCTION_WORDS = set("""
 about above again ahead alone along apart asked at below beside beyond both by called drawn each enough even
@@ -29,8 +29,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 class Code:
     "One piece of source: a cell of a notebook, or a file of tests."
-    def __init__(self, path: Path, where: str, text: str):
-        self.path, self.where, self.text, self.lines = path, where, text, text.splitlines()
+    def __init__(self, path: Path, label: str, text: str):
+        self.path, self.label, self.text, self.lines = path, label, text, text.splitlines()
         self.exported = bool(re.match(r"#\| *export", text))
         try: self.tree = ast.parse(text)
         except SyntaxError: self.tree = ast.parse("")  # a magic command
@@ -51,8 +51,8 @@ def depth_of(node: ast.AST) -> int:
         children = value if isinstance(value, list) else [value]
         for child in children:
             if not isinstance(child, ast.AST) or isinstance(child, FUNCTIONS): continue
-            alone = isinstance(node, ast.If) and name == "orelse" and len(children) == 1
-            chained = alone and isinstance(child, ast.If)
+            is_only = isinstance(node, ast.If) and name == "orelse" and len(children) == 1
+            chained = is_only and isinstance(child, ast.If)
             deepest = max(deepest, depth_of(child) + (isinstance(child, NESTING) and not chained))
     return deepest
 
@@ -120,17 +120,17 @@ def code_in_front_doors(root: Path) -> list[str]:
 
 def shared_names(root: Path) -> dict[str, list[str]]:
     "Functions and classes that several experiments define under one name."
-    where = defaultdict(list)
+    stems_by_name = defaultdict(list)
     for path in experiments(root):
         nodes = [node for code in code_of(path) for node in code.tree.body]
         for name in {node.name for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))}:
-            where[name].append(path.stem)
-    return {name: stems for name, stems in sorted(where.items()) if len(stems) > 1}
+            stems_by_name[name].append(path.stem)
+    return {name: stems for name, stems in sorted(stems_by_name.items()) if len(stems) > 1}
 
 
 def shared_blocks(root: Path, length: int=SHARED_BLOCK) -> list[tuple[str, str, str]]:
     "Runs of so many lines, imports and comments left out, that stand in two experiments."
-    seen, found = {}, []
+    first_seen, shared = {}, []
     for path in experiments(root):
         codes = code_of(path)
         # the demonstration of the method stands on its own, before the parameters
@@ -139,9 +139,9 @@ def shared_blocks(root: Path, length: int=SHARED_BLOCK) -> list[tuple[str, str, 
         lines = [line for line in lines if line and not re.match(r"#|import |from \S+ import ", line)]
         for i in range(len(lines) - length + 1):
             run = tuple(lines[i:i + length])
-            first = seen.setdefault(run, path.stem)
-            if first != path.stem: found.append((first, path.stem, run[0]))
-    return found
+            first = first_seen.setdefault(run, path.stem)
+            if first != path.stem: shared.append((first, path.stem, run[0]))
+    return shared
 
 
 def setup_lines(root: Path) -> dict[str, int]:
@@ -156,7 +156,7 @@ def setup_lines(root: Path) -> dict[str, int]:
     return counts
 
 
-def places(root: Path) -> dict[str, int]:
+def count_mentions(root: Path) -> dict[str, int]:
     "How many exported cells name it outside its own notebook: what else one more of its kind has to change."
     library = [code for code in parts(root)["library"] if code.exported]
     counts = {}
@@ -185,15 +185,16 @@ def over_the_limits(root: Path) -> dict[str, list[str]]:
 
 def measure(root: Path) -> dict[str, float]:
     "The numbers of the whole tree."
-    whole, sources = parts(root), modules(root)
+    code_by_part, sources = parts(root), modules(root)
     numbers = {}
-    for part, codes in whole.items():
+    for part, codes in code_by_part.items():
         lines = [line for code in codes for line in code.lines if line.strip()]
         numbers[f"{part}: lines"] = len(lines)
         numbers[f"{part}: lines over {COLUMNS} columns"] = sum(len(line) > COLUMNS for line in lines)
-    functions = [function for codes in whole.values() for code in codes for function in functions_of(code)]
+    functions = [function for codes in code_by_part.values() for code in codes
+                 for function in functions_of(code)]
     numbers["longest exported cell, lines"] = max(len(code.lines)
-                                                  for code in whole["library"] if code.exported)
+                                                  for code in code_by_part["library"] if code.exported)
     numbers["longest function, lines"] = max(lines for _, lines, _ in functions)
     numbers["deepest function"] = max(depth for _, _, depth in functions)
     front = sum(len(source) for path, source in sources.items() if path.endswith("__init__.py"))
@@ -206,17 +207,17 @@ def measure(root: Path) -> dict[str, float]:
     setup = setup_lines(root)
     numbers["lines of setup an experiment, mean"] = round(sum(setup.values())/len(setup), 1)
     numbers["lines of setup an experiment, most"] = max(setup.values())
-    for kind, number in places(root).items(): numbers[f"other places that name {kind}"] = number
+    for kind, number in count_mentions(root).items(): numbers[f"other places that name {kind}"] = number
     return numbers
 
 
 if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if not word.startswith("--root=")]
-    named = [word.removeprefix("--root=") for word in sys.argv[1:] if word.startswith("--root=")]
-    ROOT = Path(named[0]) if named else Path(__file__).resolve().parent.parent
+    root_options = [word.removeprefix("--root=") for word in sys.argv[1:] if word.startswith("--root=")]
+    ROOT = Path(root_options[0]) if root_options else Path(__file__).resolve().parent.parent
     for kind, wrong in over_the_limits(ROOT).items():
-        for place in wrong:
-            if not words or any(word in place for word in words): print(f"{kind:10}  {place}")
+        for violation in wrong:
+            if not words or any(word in violation for word in words): print(f"{kind:10}  {violation}")
     if not words:
         for name, number in measure(ROOT).items(): print(f"{number:>9}  {name}")
         print("names in several experiments:",

@@ -362,10 +362,10 @@ def test_mteb_takes_the_sentence_transformer_too(encoders, pairs):
 @needs_mteb
 def test_pairs_that_make_no_task(encoders, pairs):
     first, second, gold = pairs["en"]
-    for given, message in (({}, "pairs is empty"), ({"xx": pairs["en"]}, "no MTEB code for xx"),
-                           ({"en": (first, second, gold[1:])}, "the same number"),
-                           ({"en": (first, second, [float("nan")]*len(gold))}, "finite")):
-        with pytest.raises(ValueError, match=message): pairs_task(given, "Any")
+    for corpora_given, message in (({}, "pairs is empty"), ({"xx": pairs["en"]}, "no MTEB code for xx"),
+                                   ({"en": (first, second, gold[1:])}, "the same number"),
+                                   ({"en": (first, second, [float("nan")]*len(gold))}, "finite")):
+        with pytest.raises(ValueError, match=message): pairs_task(corpora_given, "Any")
     with pytest.raises(ValueError, match="patches"):
         pairs_task(pairs, "Any", renderer=encoders["pixel"].renderer, longest=4)
 

@@ -60,9 +60,9 @@ def test_rows_of_the_hub_stay_in_their_file(tmp_path, monkeypatch):
 
 
 def test_a_commit_is_read_once_for_its_fingerprint(tmp_path, monkeypatch):
-    asked = []
+    requests = []
     def stream_rows(*args, **options):
-        asked.append(args)
+        requests.append(args)
         return iter([dict(sentence1="a", sentence2="b")])
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     monkeypatch.setattr(provenance, "stream_rows", stream_rows)
@@ -70,7 +70,7 @@ def test_a_commit_is_read_once_for_its_fingerprint(tmp_path, monkeypatch):
     provenance._at_commit.cache_clear()
     try: entries = [corpora.get_provenance(SPANS, revision=revision) for revision in (None, "0"*40, None)]
     finally: provenance._at_commit.cache_clear()
-    assert entries[0] == entries[2] and entries[0]["rows"] == 1 and len(asked) == 2
+    assert entries[0] == entries[2] and entries[0]["rows"] == 1 and len(requests) == 2
     assert entries[0]["sha256"] == corpora.rows_sha256([dict(sentence2="b", sentence1="a")])
 
 

@@ -71,8 +71,8 @@ def test_it_scores_what_its_card_says(folder, hub):
     card = [(column, float(row["value"]))
             for (table, column), row in scores(folder).items() if table.endswith("STS-B test")]
     for language, score in sts.evaluate_languages(load(folder.name), languages=languages).items():
-        (said,) = [value for column, value in card if column == language]
-        assert score == pytest.approx(said, abs=0.02), language
+        (value_on_card,) = [value for column, value in card if column == language]
+        assert score == pytest.approx(value_on_card, abs=0.02), language
 
 
 @pytest.mark.parametrize("folder", SENTENCE_ENCODERS, ids=lambda folder: folder.name)
@@ -80,7 +80,8 @@ def test_a_sentence_encoder_scores_what_the_rest_of_its_card_says(folder, hub):
     "Of each table one: an unseen language of Tatoeba, a perturbation; of one encoder a probe as well."
     from sentnb import corpora
     from sentnb.evaluation import bitext, robustness, transfer
-    encoder, card = load(folder.name), {place: float(row["value"]) for place, row in scores(folder).items()}
+    encoder, card = load(folder.name), {language_name: float(row["value"])
+                                        for language_name, row in scores(folder).items()}
     for language, result in bitext.tatoeba(encoder, ["swe"]).items(): # one sentence of 1000 is 0.1
         assert 100*result["accuracy"] == pytest.approx(card["bitext", language], abs=0.3), language
     pairs = robustness.Robustness(encoder, *corpora.sts_pairs("STS-B", "en", "test"), redraws=2)
@@ -107,9 +108,10 @@ def test_the_training_log_went_down(folder):
 def test_the_choices_were_asked_of_the_recipe_that_is_shipped():
     "22_choices builds on its `small`, 21_sentnb_small states its recipe in its settings: one recipe."
     runs = [ROOT/"figures"/name/"small"/"run.json" for name in ("22_choices", "21_sentnb_small")]
-    asked, made = (json.loads(run.read_text(encoding="utf-8")) for run in runs)
-    settings = made["settings"]   # the run of the choices is older, and has an s in normalization
-    recipe = {name.replace("isation", "ization"): of for name, of in asked["notes"]["sentnb-small"].items()}
+    requested, recorded = (json.loads(run.read_text(encoding="utf-8")) for run in runs)
+    settings = recorded["settings"]   # the run of the choices is older, and has an s in normalization
+    recipe = {name.replace("isation", "ization"): step
+              for name, step in requested["notes"]["sentnb-small"].items()}
     shared = recipe.keys() & settings.keys()
     assert {"strategy", "normalization", "patch_features", "weighed", "hidden_size", "num_hidden_layers",
             "lr", "dropout", "anchored"} <= shared

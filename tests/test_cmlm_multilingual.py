@@ -15,20 +15,20 @@ TEXTS = ["Two dogs run.", "A very long sentence about two dogs that run in the g
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     torch.manual_seed(0)
-    place = tmp_path_factory.mktemp("cmlm")
-    fake_hub.MAKERS["models"][NAME](place, NAME)
-    return place
+    folder_path = tmp_path_factory.mktemp("cmlm")
+    fake_hub.MAKERS["models"][NAME](folder_path, NAME)
+    return folder_path
 
 
 def by_hand(folder):
     "What its modules say: the mean of the states that are no padding, at unit length."
     from transformers import AutoModel, AutoTokenizer
-    said = json.loads((folder/"1_Pooling"/"config.json").read_text(encoding="utf-8"))
-    assert said["pooling_mode_mean_tokens"] and not said["pooling_mode_cls_token"]
+    pooling = json.loads((folder/"1_Pooling"/"config.json").read_text(encoding="utf-8"))
+    assert pooling["pooling_mode_mean_tokens"] and not pooling["pooling_mode_cls_token"]
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    given = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    with torch.no_grad(): states = model(**given).last_hidden_state.double()
-    mask = given["attention_mask"][..., None]
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad(): states = model(**inputs).last_hidden_state.double()
+    mask = inputs["attention_mask"][..., None]
     vectors = (states*mask).sum(1)/mask.sum(1)
     return (vectors/vectors.norm(dim=1, keepdim=True)).numpy()
 

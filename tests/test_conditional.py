@@ -139,15 +139,15 @@ def test_the_gradient_reaches_each_token_of_both_sentences(variant):
     model = conditional(variant)
     pairs = [("red green blue old", "small cold"), ("warm", "quiet new red green")]
     first, first_mask, second, second_mask, labels = batch_of(model, pairs)
-    given = []
+    outputs = []
     def keep(module, inputs, output):
         output.retain_grad()
-        given.append(output)
+        outputs.append(output)
     handle = model.encoder.model.get_input_embeddings().register_forward_hook(keep)
     model.conditional_loss(first, first_mask, second, second_mask, labels).backward()
     handle.remove()
-    assert len(given) == 2, "each sentence is read once"
-    for tokens, mask in zip(given, (first_mask, second_mask)):   # rows are computed shortest first
+    assert len(outputs) == 2, "each sentence is read once"
+    for tokens, mask in zip(outputs, (first_mask, second_mask)):   # rows are computed shortest first
         reached = tokens.grad.abs().sum(2) > 0
         assert torch.equal(reached, mask[mask.sum(1).argsort()].bool()), "all tokens, and no padding"
     for name, parameter in model.projections.named_parameters():
@@ -171,9 +171,9 @@ def test_what_was_read_first_changes_what_is_told(variant):
 def test_projections_are_the_vector_and_others():
     torch.manual_seed(0)
     vectors = torch.randn(5, 8)
-    given = Projections(8, 4)(vectors)
-    assert given.shape == (5, 4, 8) and torch.equal(given[:, 0], vectors)
-    assert all((given[:, k] - given[:, j]).abs().max() > .1 for k in range(4) for j in range(k))
+    projected = Projections(8, 4)(vectors)
+    assert projected.shape == (5, 4, 8) and torch.equal(projected[:, 0], vectors)
+    assert all((projected[:, k] - projected[:, j]).abs().max() > .1 for k in range(4) for j in range(k))
     with pytest.raises(ValueError, match="projections=2.5"): Projections(8, 2.5)
 
 
@@ -190,23 +190,24 @@ def test_so_many_tokens_are_masked_as_the_paper_says():
 def test_half_of_the_pairs_are_swapped_and_all_is_drawn_from_the_seed():
     model, objective = conditional(), ConditionalMasked()
     pairs = NEIGHBOURS*8
-    def made(seed, batch, rows=slice(None), of=objective):
+    def make_batch(seed, batch, rows=slice(None), of_objective=objective):
         rows = range(len(pairs))[rows]
-        return of.batch([pairs[k] for k in rows], BatchRNG(seed, batch, rows, rows.start), model, None)
-    whole = made(0, 3)
+        return of_objective.batch([pairs[k] for k in rows], BatchRNG(seed, batch, rows, rows.start), model,
+                                  None)
+    whole = make_batch(0, 3)
     first, second = np.array(whole.texts).reshape(2, -1)
     swapped = np.array([(b, a) == pair for a, b, pair in zip(first, second, pairs)])
     ordered = np.array([(a, b) == pair for a, b, pair in zip(first, second, pairs)])
     assert (swapped ^ ordered).all() and abs(swapped.mean() - .5) < 4*np.sqrt(.25/len(pairs))
-    again = made(0, 3)
+    again = make_batch(0, 3)
     assert again.texts == whole.texts and all(map(torch.equal, again.tensors, whole.tensors))
-    assert made(0, 4).texts != whole.texts != made(1, 3).texts
-    parts = [made(0, 3, slice(0, 100)), made(0, 3, slice(100, None))]   # two processes
+    assert make_batch(0, 4).texts != whole.texts != make_batch(1, 3).texts
+    parts = [make_batch(0, 3, slice(0, 100)), make_batch(0, 3, slice(100, None))]   # two processes
     assert sum((part.texts[:len(part.texts)//2] for part in parts), []) == first.tolist()
-    told = [row[row != -100].tolist() for part in parts for row in part.tensors[4]]
-    assert told == [row[row != -100].tolist() for row in whole.tensors[4]]
+    hidden_words = [row[row != -100].tolist() for part in parts for row in part.tensors[4]]
+    assert hidden_words == [row[row != -100].tolist() for row in whole.tensors[4]]
     for share, expected in ((0., [pair[0] for pair in pairs]), (1., [pair[1] for pair in pairs])):
-        assert made(0, 3, of=ConditionalMasked(swapped=share)).texts[:len(pairs)] == expected
+        assert make_batch(0, 3, of_objective=ConditionalMasked(swapped=share)).texts[:len(pairs)] == expected
     label, ids = whole.tensors[4], model.collate(second.tolist())[0]
     assert torch.equal(label[label != -100], ids[label != -100]), "labels are of the second sentence"
 
@@ -260,7 +261,7 @@ def test_with_retrieval_the_losses_are_added_with_their_weights(tmp_path, monkey
 
 # --- an encoder, and folders ---
 
-def told_of_projections():
+def warns_of_projections():
     return pytest.warns(UserWarning, match="variant='averaged'.*ConditionalMaskedLanguageModel")
 
 
@@ -275,8 +276,8 @@ def test_it_encodes_as_its_encoder_and_a_saved_one_goes_on(variant, tmp_path):
         if variant == "averaged": inner = model.projections(torch.from_numpy(inner)).mean(1).numpy()
         np.testing.assert_allclose(vectors, inner, atol=1e-6)
         np.testing.assert_allclose(model(*model.collate(LINES)), inner, atol=1e-5)
-        given, maps, mask = model(*model.collate(LINES[:3]), attention_layers=[1])
-        np.testing.assert_allclose(given, inner[:3], atol=1e-5)
+        vectors, maps, mask = model(*model.collate(LINES[:3]), attention_layers=[1])
+        np.testing.assert_allclose(vectors, inner[:3], atol=1e-5)
         assert maps[0].shape[0] == len(mask) == 3
     np.testing.assert_allclose(np.linalg.norm(model.encode(LINES), axis=1), 1, atol=1e-6)
     saved = model.save_pretrained(tmp_path/"m")
@@ -284,8 +285,8 @@ def test_it_encodes_as_its_encoder_and_a_saved_one_goes_on(variant, tmp_path):
     assert again.settings() == model.settings() and same(again.state_dict(), model.state_dict())
     assert not again.training and again.accuracy(NEIGHBOURS) == model.accuracy(NEIGHBOURS)
     assert torch.equal(again.conditional_loss(*batch), model.conditional_loss(*batch))
-    said = told_of_projections if variant == "averaged" else contextlib.nullcontext
-    with said(): encoder = TextEncoder.from_pretrained(saved)
+    expectation = warns_of_projections if variant == "averaged" else contextlib.nullcontext
+    with expectation(): encoder = TextEncoder.from_pretrained(saved)
     assert encoder.pooling == "max"
     np.testing.assert_array_equal(encoder.encode(LINES), model.encoder.encode(LINES))
     assert same(MaskedLanguageModel.from_pretrained(saved).state_dict(), model.mlm.state_dict())
@@ -313,8 +314,8 @@ def test_what_averages_is_loaded_as_it_encodes_whoever_asks(tmp_path):
     loaded = load_encoder(saved, device="cpu")
     assert isinstance(loaded, ConditionalMaskedLanguageModel) and not loaded.training
     np.testing.assert_array_equal(loaded.encode(LINES), model.encode(LINES))
-    with told_of_projections(): within = TextEncoder.from_pretrained(saved)
-    assert not np.allclose(within.encode(LINES), model.encode(LINES), atol=.01)
+    with warns_of_projections(): inner_encoder = TextEncoder.from_pretrained(saved)
+    assert not np.allclose(inner_encoder.encode(LINES), model.encode(LINES), atol=.01)
     with pytest.raises(ValueError, match="more than max_length"):
         load_encoder(saved, "error").encode(["a "*999])
     with pytest.raises(ValueError, match="long='scroll'"): load_encoder(saved, "scroll")

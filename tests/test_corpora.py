@@ -121,7 +121,7 @@ def test_a_declaration_with_roles_is_all_that_a_set_needs(own, mirror):
 BOTH = dict(en=("a",), de=("b",)) # languages
 
 
-@pytest.mark.parametrize("roles, said", [
+@pytest.mark.parametrize("roles, expected_message", [
     (dict(train=corpora.TrainRole("english", ("a", "c"))), "TrainRole reads column c; expected some of a, b"),
     (dict(train=corpora.TrainRole("english", ("a", "b"), split="dev")), "split='dev', expected one of train"),
     (dict(parallel=corpora.ParallelRole("x", BOTH, by_config=True)), "config='en', expected one of"),
@@ -132,18 +132,18 @@ BOTH = dict(en=("a",), de=("b",)) # languages
      "PretrainingRole reads column page"),
     (dict(scored=corpora.ScoredRole("X")), "ScoredRole reads column sentence1, sentence2, score"),
     (dict(revision="main"), "revision='main': expected a commit")])
-def test_a_role_reads_what_the_set_has(own, roles, said):
-    with pytest.raises(ValueError, match=said): own("me/x", columns=("a", "b"), **roles)
+def test_a_role_reads_what_the_set_has(own, roles, expected_message):
+    with pytest.raises(ValueError, match=expected_message): own("me/x", columns=("a", "b"), **roles)
 
 
-@pytest.mark.parametrize("call, said", [
+@pytest.mark.parametrize("call, expected_message", [
     (lambda: corpora.datasets_with_role("train"), "role='train': expected one of sentences, documents"),
     (lambda: corpora.datasets_with_role("english", collection="mine"),
      "collection='mine': expected one of public"),
     (lambda: corpora.TrainRole("pairs", ("a",)), "kind='pairs': expected one of sentences"),
     (lambda: corpora.load_examples("senteval/mr"), "senteval/mr is not declared to be trained on")])
-def test_wrong_roles_are_named(call, said):
-    with pytest.raises(ValueError, match=said): call()
+def test_wrong_roles_are_named(call, expected_message):
+    with pytest.raises(ValueError, match=expected_message): call()
 
 
 def test_examples_are_what_the_views_of_the_set_give(mirror):
@@ -158,16 +158,16 @@ def test_examples_are_what_the_views_of_the_set_give(mirror):
 
 # Loading
 
-@pytest.mark.parametrize("name,config,split,said", [
+@pytest.mark.parametrize("name,config,split,expected_message", [
     ("mteb/sts12", None, "test", "mteb/sts12-sts"), ("nothing/like-it", None, "test", "senteval/mr"),
     ("mteb/sts12-sts", None, "dev", "train, test"),
     ("mteb/sts12-sts", "en", "test", "expected one of default"),
     ("nli/xnli", None, "test", "ar, bg, de"), ("retrieval/xquad", "qrels", "corpus", "expected one of test")])
-def test_wrong_names_list_the_right_ones(name, config, split, said, monkeypatch):
+def test_wrong_names_list_the_right_ones(name, config, split, expected_message, monkeypatch):
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     with pytest.raises(ValueError, match="expected one of|declared") as error:
         corpora.load(name, config, split)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert expected_message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_mirror_is_read_in_order(mirror):
@@ -259,8 +259,8 @@ def test_the_hub_is_asked_for_the_declared_revision(monkeypatch):
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     hub = FakeHub(monkeypatch, [dict(sentence1="a", sentence2="b", similarity_score=1.)])
     assert len(corpora.load("mteb/stsb_multi_mt", "nl", "test")) == 1
-    asked = dict(split="test", revision=corpora.DATASETS["mteb/stsb_multi_mt"].revision, streaming=False)
-    assert hub.asked == [(("mteb/stsb_multi_mt", "nl"), asked)]
+    options = dict(split="test", revision=corpora.DATASETS["mteb/stsb_multi_mt"].revision, streaming=False)
+    assert hub.asked == [(("mteb/stsb_multi_mt", "nl"), options)]
 
 
 def test_labels_of_the_hub_become_names(monkeypatch):
@@ -351,9 +351,9 @@ def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
     head = b"pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     content = head + b"4\tA boy runs\tNobody runs \t3.6\tCONTRADICTION\n"
-    asked = []
+    requests = []
     monkeypatch.setattr(urllib.request, "urlopen",
-                        lambda url, timeout: asked.append(url) or io.BytesIO(content))
+                        lambda url, timeout: requests.append(url) or io.BytesIO(content))
     name, declared = "sick2014/sick", corpora.DATASETS["sick2014/sick"]
     with pytest.raises(ValueError, match="SICK_trial.txt has sha256 .* expected 5a88cfb62f8c"):
         corpora.load(name, split="validation")
@@ -363,8 +363,8 @@ def test_public_files_are_checked_and_kept(monkeypatch, tmp_path):
     row = dict(pair_id=4, sentence1="A boy runs", sentence2="Nobody runs", relatedness_score=3.6,
                entailment_judgment="contradiction")
     assert corpora.load(name, split="dev") == corpora.load(name, split="dev") == [row]
-    assert len(asked) == 2
-    assert asked[1].startswith("https://raw.githubusercontent.com/brmson/dataset-sts/e1d3375f")
+    assert len(requests) == 2
+    assert requests[1].startswith("https://raw.githubusercontent.com/brmson/dataset-sts/e1d3375f")
     assert corpora.locate(name)["place"] == "cache"
     assert corpora.sts_pairs("SICK-R", split="dev") == (["A boy runs"], ["Nobody runs"], [3.6])
     entry = corpora.get_provenance(name, split="dev")
@@ -397,9 +397,9 @@ def test_without_any_place_one_line_comes_soon(env, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
                           env={**clean, **env, "HF_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    said, seconds = done.stdout.strip().splitlines()
-    assert said.startswith("mteb/sts12-sts: ")
-    assert said.endswith("set SENTNB_HUB to a folder that holds mteb/sts12-sts")
+    message, seconds = done.stdout.strip().splitlines()
+    assert message.startswith("mteb/sts12-sts: ")
+    assert message.endswith("set SENTNB_HUB to a folder that holds mteb/sts12-sts")
     # without the question asked first it is half a minute of retries, and more on a slow machine
     assert float(seconds) < 20
 
@@ -450,14 +450,14 @@ def test_what_is_in_the_cache_in_part_is_still_to_be_downloaded(monkeypatch, tmp
     part = tmp_path/"gowitheflow___wiki-span"/"default"/"0.0.0"/f"{commit}.incomplete"
     part.mkdir(parents=True)
     (part/"dataset_info.json").touch()
-    def said(): return [corpora.locate(name)[key] for key in ("place", "bytes", "size")]
-    assert said() == ["Hub", size, size]
+    def describe(): return [corpora.locate(name)[key] for key in ("place", "bytes", "size")]
+    assert describe() == ["Hub", size, size]
     part.rename(part.with_name(commit))
-    assert said() == ["cache", 0, size]
+    assert describe() == ["cache", 0, size]
     monkeypatch.setenv("SENTNB_HUB", str(tmp_path))
     (tmp_path/name).mkdir(parents=True)
     (tmp_path/name/"train.jsonl").write_text("{}\n")
-    assert said() == ["mirror", 0, 3]
+    assert describe() == ["mirror", 0, 3]
 
 
 def test_fingerprints_see_content_and_order_only(mirror):
@@ -519,11 +519,12 @@ def test_parallel_pairs_turn_round(mirror):
     assert corpora.parallel_pairs("en", "ru", "tatoeba") == [("Hello.", "Привет.")]
     assert corpora.parallel_pairs("de", "en", "tatoeba") == [("Hallo.", "Hello.")]
     assert corpora.parallel_pairs("en", "zh", "tatoeba") == []
-    for wrong, said in ((("de", "ru", "tatoeba"), "pairs with English only, not de-ru"),
-                        (("en", "pl", "xnli"), "xnli has no 'pl'; expected one of ar, bg, de"),
-                        (("en", "en", "stsb"), "both 'en'"), (("en", "xx", "stsb"), "stsb has no 'xx'"),
-                        (("en", "de", "bible"), "no parallel set 'bible'; expected one of")):
-        with pytest.raises(ValueError, match=said): corpora.parallel_pairs(*wrong)
+    for wrong, expected_message in ((("de", "ru", "tatoeba"), "pairs with English only, not de-ru"),
+                                    (("en", "pl", "xnli"), "xnli has no 'pl'; expected one of ar, bg, de"),
+                                    (("en", "en", "stsb"), "both 'en'"),
+                                    (("en", "xx", "stsb"), "stsb has no 'xx'"),
+                                    (("en", "de", "bible"), "no parallel set 'bible'; expected one of")):
+        with pytest.raises(ValueError, match=expected_message): corpora.parallel_pairs(*wrong)
 
 
 def test_translations_that_have_english_beside_them_in_a_configuration(mirror):

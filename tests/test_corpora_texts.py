@@ -92,21 +92,21 @@ def test_what_stands_side_by_side_after_a_removal_is_looked_at_again():
 @example(["A 他说。 ； ； ..."], 1)
 @quick
 def test_blocks_hold_every_letter_in_order_and_keep_their_size(texts, words):
-    made = list(corpora.pack_blocks(texts, words))
-    assert letters("".join(made)) == letters("".join(texts)) and all(block.strip() for block in made)
+    blocks = list(corpora.pack_blocks(texts, words))
+    assert letters("".join(blocks)) == letters("".join(texts)) and all(block.strip() for block in blocks)
     # marks that stand alone are no words beside Han, and where a cut leaves no Han they are: not counted here
     def spoken(text): return corpora.count_words(f"一一 {text}") - 1
-    assert max(map(spoken, made), default=0) <= 1.75*words + 1
+    assert max(map(spoken, blocks), default=0) <= 1.75*words + 1
     # no block holds two documents
     cut = map(corpora.split_sentences, texts)
-    assert made == [block for sentences in cut for block in corpora.pack_blocks([sentences], words)]
+    assert blocks == [block for sentences in cut for block in corpora.pack_blocks([sentences], words)]
 
 
 def test_blocks_end_where_sentences_end():
     text = " ".join(f"This is sentence {i} of a long text that goes on." for i in range(200))
-    made = list(corpora.pack_blocks([text], 45))
-    assert " ".join(made) == text and all(block.endswith("on.") for block in made)
-    assert {corpora.count_words(block) for block in made[:-1]} <= {40, 44, 45, 50} and len(made) > 40
+    blocks = list(corpora.pack_blocks([text], 45))
+    assert " ".join(blocks) == text and all(block.endswith("on.") for block in blocks)
+    assert {corpora.count_words(block) for block in blocks[:-1]} <= {40, 44, 45, 50} and len(blocks) > 40
     endless = " ".join(["word"]*1000)
     assert {len(part.split()) for part in corpora.pack_blocks([endless], 45)} <= {43, 44} # 23 equal parts
     assert "".join(corpora.pack_blocks(["走"*1000], 45)) == "走"*1000
@@ -313,13 +313,13 @@ def test_sentences_that_the_articles_hold_come_once(wikipedia):
     assert everything.count("H eighth") == everything.count("A first") == 1 and "Held" not in everything
 
 
-@pytest.mark.parametrize("request_, said", [
+@pytest.mark.parametrize("request_, message", [
     (dict(sources=["wiki"]), "expected some of wikipedia,"), (dict(languages=["xx"]), "no text in 'xx'"),
     (dict(languages=[]), "languages is empty"), (dict(split="test"), "one of train, validation"),
     (dict(words=0), "1 or more"), (dict(tests=["STS17"]), "no test STS17; expected some of STS12"),
     (dict(languages="en", sources=["ocnli"]), "expected languages of zh")])
-def test_wrong_requests_say_what_there_is(mirror, request_, said):
-    with pytest.raises(ValueError, match=said): corpora.pretraining_texts(**request_)
+def test_wrong_requests_say_what_there_is(mirror, request_, message):
+    with pytest.raises(ValueError, match=message): corpora.pretraining_texts(**request_)
 
 
 def test_missing_data_say_what_to_set(mirror):
@@ -397,10 +397,10 @@ def test_text_in_other_languages_is_clean(tmp_path, monkeypatch):
     for part, least in parts.items():
         texts = corpora.pretraining_texts(languages=languages, sources=sources, split=part)
         assert corpora.check_clean(texts, banned=banned)["texts"] == len(texts) > least
-    def said(part):
+    def list_sentences(part):
         texts = corpora.pretraining_texts(languages="de", sources=["ntrex"], split=part)
         return {corpora.normalize(sentence) for text in texts for sentence in corpora.split_sentences(text)}
-    train, dev = map(said, parts)
+    train, dev = map(list_sentences, parts)
     assert len(train) > 1000 and len(dev) > 50 and not train & dev
 
 

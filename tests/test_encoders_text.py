@@ -426,8 +426,8 @@ def test_published_layouts_load_by_name_and_give_what_transformers_gives(kind, t
     np.testing.assert_allclose(encoder.encode(texts[:1])[0], (expected/expected.norm()).numpy(), atol=1e-5)
     vectors = encoder.encode(texts)
     for text, vector in zip(texts, vectors):
-        beside = encoder.encode([text, "and a longer text beside it, which pads the batch"*3])
-        np.testing.assert_allclose(beside[0], vector, atol=1e-5)
+        in_batch = encoder.encode([text, "and a longer text beside it, which pads the batch"*3])
+        np.testing.assert_allclose(in_batch[0], vector, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["canine", "byt5"])
@@ -457,5 +457,5 @@ def test_xlnet_reads_texts_of_any_length():
     model = XLNetModel(XLNetConfig(vocab_size=len(tokenizer), d_model=16, n_layer=2, n_head=2, d_inner=32))
     encoder = TextEncoder(model, tokenizer)
     alone = encoder.encode(["two dogs"])
-    beside = encoder.encode(["two dogs", "a small red cat"*200])[:1]
-    np.testing.assert_allclose(alone, beside, atol=1e-5)
+    in_batch = encoder.encode(["two dogs", "a small red cat"*200])[:1]
+    np.testing.assert_allclose(alone, in_batch, atol=1e-5)

@@ -19,6 +19,6 @@ def test_example(thing):
     "Each imports what it uses, so that it can be copied."
     example = doctest.DocTestParser().get_doctest(thing.__doc__, {}, thing.__name__, None, None)
     assert example.examples and any(line.want for line in example.examples), "an example shows its output"
-    said = []
-    done = doctest.DocTestRunner(verbose=False).run(example, out=said.append)
-    assert done.failed == 0, "".join(said)
+    messages = []
+    done = doctest.DocTestRunner(verbose=False).run(example, out=messages.append)
+    assert done.failed == 0, "".join(messages)

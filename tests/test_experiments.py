@@ -122,8 +122,8 @@ def test_one_sentence_and_nothing_left_behind(arguments, status, sentence, tmp_p
     (tmp_path/"FULL"/"table.csv").write_text("text,title\na cat,A\na dog,B\n")
     try: returned = experiments.main(arguments)
     except SystemExit as stop: returned = stop.code
-    said = capsys.readouterr().err
-    assert returned == status and sentence in said and "Errno" not in said
+    printed = capsys.readouterr().err
+    assert returned == status and sentence in printed and "Errno" not in printed
     assert [path.name for path in tmp_path.iterdir()] == ["FULL"]
 
 
@@ -132,8 +132,8 @@ def test_a_mirror_that_does_not_exist_is_said_before_a_kernel_starts(tmp_path, m
     monkeypatch.setattr("sentnb.experiments.running._execute", lambda *_: pytest.fail("it began"))
     for command in (["run", "05", "-p", "small"], ["check", "05", "-p", "small"]):
         assert experiments.main(command) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("sentnb: SENTNB_HUB is ") and len(said.splitlines()) == 1
+        printed = capsys.readouterr().err
+        assert printed.startswith("sentnb: SENTNB_HUB is ") and len(printed.splitlines()) == 1
     assert experiments.main(["info"]) == 0 and "there is no such folder" in capsys.readouterr().out
 
 
@@ -196,27 +196,27 @@ print(run.save().name)"""
 
 
 def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path, warm_kernels):
-    notebook, place = str(tiny("99_runs", RUNS)), tmp_path/"figures"/"99_runs"
+    notebook, run_folder = str(tiny("99_runs", RUNS)), tmp_path/"figures"/"99_runs"
     def run(*more: str) -> str:
         done = sentnb_here("run", notebook, *more, SENTNB_FIGURES=str(tmp_path/"figures"))
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
     run()
-    first = (place/"demo"/"numbers.csv").read_bytes()
-    said, shown = run("-P", "steps=4")
-    own, = place.glob("demo-*")
+    first = (run_folder/"demo"/"numbers.csv").read_bytes()
+    printed, shown = run("-P", "steps=4")
+    own, = run_folder.glob("demo-*")
     assert "holds a run with other settings (steps: 3, here 4)" in shown and own.name in shown
-    assert said.count(own.name) == 2 and (own/"99_runs.ipynb").is_file(), "table and notebook are told"
-    assert sorted(path.name for path in place.iterdir()) == ["demo", own.name]
-    assert (place/"demo"/"numbers.csv").read_bytes() == first
+    assert printed.count(own.name) == 2 and (own/"99_runs.ipynb").is_file(), "table and notebook are told"
+    assert sorted(path.name for path in run_folder.iterdir()) == ["demo", own.name]
+    assert (run_folder/"demo"/"numbers.csv").read_bytes() == first
     differ = sentnb_here("diff", "99_runs/demo", str(own), SENTNB_FIGURES=str(tmp_path/"figures"))
     assert differ.returncode == 2, "99_runs is none of the project's"
-    differ = sentnb_here("diff", str(place/"demo"), str(own))
+    differ = sentnb_here("diff", str(run_folder/"demo"), str(own))
     assert differ.returncode == 1 and "table: row, column: 3 -> 4" in differ.stdout
     assert sentnb_here("diff", str(own), str(own)).returncode == 0
-    assert sentnb_here("diff", str(own), str(place/"demo"), "--tolerance", "1").returncode == 0
+    assert sentnb_here("diff", str(own), str(run_folder/"demo"), "--tolerance", "1").returncode == 0
     run("-P", "steps=4", "--replace")
-    assert (place/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
+    assert (run_folder/"demo"/"numbers.csv").read_bytes() == (own/"numbers.csv").read_bytes() != first
 
 
 def test_folders_of_the_environment_are_as_they_are_from_here(tiny, tmp_path):
@@ -224,20 +224,21 @@ def test_folders_of_the_environment_are_as_they_are_from_here(tiny, tmp_path):
 import os
 from sentnb.core import cache_dir
 print(cache_dir('x').resolve(), os.environ['SENTNB_HUB'])"""
-    here = tmp_path/"here"
-    for folder in (here, tmp_path/"hub"): folder.mkdir()
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SENTNB_ROOT": os.path.relpath(ROOT, here),
+    work_folder = tmp_path/"here"
+    for folder in (work_folder, tmp_path/"hub"): folder.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SENTNB_ROOT": os.path.relpath(ROOT, work_folder),
            "SENTNB_FIGURES": "figures", "SENTNB_CACHE": "cache", "SENTNB_HUB": "../hub"}
     command = [sys.executable, "-m", "sentnb.experiments", "run", str(tiny("99_runs", code))]
-    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=work_folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert results.load_run(here/"figures"/"99_runs"/"demo").numbers["value"].tolist() == [3]
-    assert (here/"figures"/"99_runs"/"demo"/"99_runs.ipynb").is_file() and "figures/99_runs" in done.stdout
-    assert f"{here/'cache'/'x'} {tmp_path/'hub'}" in done.stderr
+    assert results.load_run(work_folder/"figures"/"99_runs"/"demo").numbers["value"].tolist() == [3]
+    assert (work_folder/"figures"/"99_runs"/"demo"/"99_runs.ipynb").is_file(
+        ) and "figures/99_runs" in done.stdout
+    assert f"{work_folder/'cache'/'x'} {tmp_path/'hub'}" in done.stderr
 
 
 def test_two_runs_at_once_keep_apart(tiny, tmp_path):
-    place, waits = tmp_path/"figures"/"99_runs", """
+    run_folder, waits = tmp_path/"figures"/"99_runs", """
 import time
 for _ in range(600):
     if (run.folder.parent/"go").exists(): break
@@ -250,25 +251,26 @@ for _ in range(600):
         return subprocess.Popen(command, cwd=ROOT, env=env)
     both = [start(4), start(5)]
     for _ in range(600):
-        if len(list(place.glob("*"))) == 2 and len(list(place.glob("demo/*.unfinished.ipynb"))) == 2: break
+        if len(list(run_folder.glob("*"))) == 2 and len(
+            list(run_folder.glob("demo/*.unfinished.ipynb"))) == 2: break
         time.sleep(0.1)
-    (place/"go").touch()
+    (run_folder/"go").touch()
     assert [process.wait(60) for process in both] == [0, 0]
-    runs = {folder: results.load_run(folder) for folder in place.glob("demo*")}
-    assert {run.details["settings"]["steps"] for run in runs.values()} == {4, 5} and place/"demo" in runs
+    runs = {folder: results.load_run(folder) for folder in run_folder.glob("demo*")}
+    assert {run.details["settings"]["steps"] for run in runs.values()} == {4, 5} and run_folder/"demo" in runs
     for folder, run in runs.items():
         steps = run.details["settings"]["steps"]
         assert run.numbers["value"].tolist() == [steps]
         assert f"steps = {steps}" in (folder/"99_runs.ipynb").read_text()
-    assert not list(place.rglob("*unfinished*")) and not list(place.rglob(".*running"))
+    assert not list(run_folder.rglob("*unfinished*")) and not list(run_folder.rglob(".*running"))
 
 
 def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path, warm_kernels):
-    place = tmp_path/"figures"/"99_runs"/"demo"
+    run_folder = tmp_path/"figures"/"99_runs"/"demo"
     def run(code: str=RUNS, *more: str) -> tuple[str, dict[str, bytes]]:
         done = sentnb_here("run", str(tiny("99_runs", code)), *more, SENTNB_FIGURES=str(tmp_path/"figures"))
         assert done.returncode == 0, done.stderr
-        return done.stdout, {path.name: path.read_bytes() for path in place.iterdir()}
+        return done.stdout, {path.name: path.read_bytes() for path in run_folder.iterdir()}
     _, first = run()
     assert set(first) == {
         "run.json",
@@ -278,22 +280,22 @@ def test_a_run_that_changes_nothing_leaves_every_file(tiny, tmp_path, warm_kerne
         "quotes.csv",
         "99_runs.ipynb",
     }
-    said, again = run()
-    assert again == first and "nothing has changed" in said
-    _, asked = run(RUNS, "--replace")
-    assert asked["run.json"] != first["run.json"] and asked["numbers.csv"] == first["numbers.csv"]
-    said, other = run(RUNS.replace('"column", steps', '"column", steps + 1'))
-    assert other["run.json"] != asked["run.json"] and "nothing has changed" not in said
+    printed, again = run()
+    assert again == first and "nothing has changed" in printed
+    _, replaced = run(RUNS, "--replace")
+    assert replaced["run.json"] != first["run.json"] and replaced["numbers.csv"] == first["numbers.csv"]
+    printed, other = run(RUNS.replace('"column", steps', '"column", steps + 1'))
+    assert other["run.json"] != replaced["run.json"] and "nothing has changed" not in printed
     drawn = RUNS.replace("print", "(run.folder/'a.svg').write_text(str(__import__('time').time()))\nprint")
     before = run(drawn)[1]
-    said, after = run(drawn)
-    assert after["run.json"] != before["run.json"] and "nothing has changed" not in said
+    printed, after = run(drawn)
+    assert after["run.json"] != before["run.json"] and "nothing has changed" not in printed
     code = "print('another text of the notebook')"
     run(RUNS)
     _, before = run(RUNS)
-    said, after = run(RUNS + "\n" + code)
+    printed, after = run(RUNS + "\n" + code)
     changed = {name for name in after if after[name] != before[name]}
-    assert "nothing has changed" in said and changed == {"99_runs.ipynb"}
+    assert "nothing has changed" in printed and changed == {"99_runs.ipynb"}
 
 
 def test_the_bars_of_the_kernel_are_shown(tiny, tmp_path, monkeypatch):
@@ -307,11 +309,11 @@ with progress(True, total=9, desc="reasoning", unit="step") as bar:
 with progress(False, total=9, desc="unasked") as bar: bar.update(9)"""
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     # how many there are is known from the second time on
-    for told, *more in (("training 2: ",), ("training 2 of 2: ",), ("", "-q")):
+    for title, *more in (("training 2: ",), ("training 2 of 2: ",), ("", "-q")):
         done = sentnb("run", str(tiny("99_bars", bars)), *more, SENTNB_FIGURES=str(tmp_path/"figures"),
                       SENTNB_CACHE=str(tmp_path/"cache"))
         assert done.returncode == 0, done.stderr
-        assert (f"  {told}reasoning 7 of 9 steps" in done.stderr) == (not more), done.stderr
+        assert (f"  {title}reasoning 7 of 9 steps" in done.stderr) == (not more), done.stderr
         assert "unasked" not in done.stderr and "reasoning" not in done.stdout
 
 
@@ -382,19 +384,19 @@ def test_as_a_module():
 def test_version_and_variables(capsys):
     import sentnb
     variables = [f"SENTNB_{name}" for name in ("HUB", "FIGURES", "ROOT", "CACHE", "FONTS")]
-    for asked, words in ((["--version"], [f"sentnb {sentnb.__version__}"]), (["--help"], variables),
-                         (["run", "--help"], variables)):
-        with pytest.raises(SystemExit) as stop: experiments.main(asked)
-        said = capsys.readouterr().out
-        assert stop.value.code == 0 and all(word in said for word in words)
+    for command_line, words in ((["--version"], [f"sentnb {sentnb.__version__}"]), (["--help"], variables),
+                                (["run", "--help"], variables)):
+        with pytest.raises(SystemExit) as stop: experiments.main(command_line)
+        printed = capsys.readouterr().out
+        assert stop.value.code == 0 and all(word in printed for word in words)
 
 
 def test_nobody_reads_to_the_end():
     process = subprocess.Popen([sys.executable, "-m", "sentnb.experiments", "list"], cwd=ROOT,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
-    said = process.stderr.read()
-    assert process.wait() == 141 and not said
+    printed = process.stderr.read()
+    assert process.wait() == 141 and not printed
 
 
 def test_list_loads_nothing_heavy(python):
@@ -409,8 +411,8 @@ def test_render(tmp_path, capsys):
         assert experiments.main(["render", "One sentence.", "-o", str(picture), "--strategy", strategy]) == 0
         assert picture.read_bytes().startswith(b"\x89PNG")
     assert experiments.main(["render", "x", "-o", str(tmp_path/"picture.jpg")]) == 2
-    said = capsys.readouterr().err
-    assert "ends in .png" in said and said.count(f"made the folder {tmp_path/'new'}") == 1
+    printed = capsys.readouterr().err
+    assert "ends in .png" in printed and printed.count(f"made the folder {tmp_path/'new'}") == 1
     for options, sentence in ((["--scale", "0"], "scale=0: expected an integer from 1 to 64"),
                               (["--family", "Comic"], "family='Comic' is in none of the font files")):
         assert experiments.main(["render", "x", "-o", str(picture), *options]) == 2
@@ -422,10 +424,10 @@ def test_render_names_what_no_font_holds(tmp_path, capsys):
     try: find_fonts((("NotoSansEthiopic-Regular.ttf", None),))
     except FontMissing: pytest.skip("fonts-noto-core is not installed")
     pictures, boxes = [], "sentnb: 3 characters in 1 text, in none of the fonts, drawn as boxes: U+120B"
-    for option, said in (([], boxes), (["--noto"], "")):
+    for option, expected in (([], boxes), (["--noto"], "")):
         assert experiments.main(["render", "ሰላም", "-o", str(tmp_path/"x.png"), *option]) == 0
         error = capsys.readouterr().err
-        assert error.startswith(said) and bool(error) == bool(said) and ".py" not in error
+        assert error.startswith(expected) and bool(error) == bool(expected) and ".py" not in error
         pictures.append((tmp_path/"x.png").read_bytes())
     assert pictures[0] != pictures[1]
 
@@ -483,9 +485,9 @@ def test_encode(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\r\n".join(texts).encode())))
     assert experiments.main(["encode", "-", "-m", str(model), "-o", str(out), "--no-normalize"]) == 0
     assert np.load(out).shape == vectors.shape and not np.allclose(np.linalg.norm(np.load(out), axis=1), 1)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [f"made the folder {out.parent}",
-                    *["sentnb: 1 of 4 lines are blank, each encoded as an empty text: 2"]*2]
+    printed = capsys.readouterr().err.splitlines()
+    assert printed == [f"made the folder {out.parent}",
+                       *["sentnb: 1 of 4 lines are blank, each encoded as an empty text: 2"]*2]
 
 
 def test_encode_through_tokens(tmp_path, capsys):
@@ -495,13 +497,14 @@ def test_encode_through_tokens(tmp_path, capsys):
     from sentnb.encoders import TextEncoder
     texts, out = ["a sentence", "one word "*300], tmp_path/"x.npy"
     (tmp_path/"in.txt").write_text("\n".join(texts) + "\n")
-    asked = ["encode", str(tmp_path/"in.txt"), "-m", "text-small-mlm", "-o", str(out)]
-    assert experiments.main(asked) == 0 and "1 of 2 texts were truncated at" in capsys.readouterr().err
+    command_line = ["encode", str(tmp_path/"in.txt"), "-m", "text-small-mlm", "-o", str(out)]
+    assert experiments.main(command_line) == 0 and "1 of 2 texts were truncated at" in capsys.readouterr().err
     tokens = TextEncoder.from_pretrained("text-small-mlm")
     with pytest.warns(UserWarning, match="truncated"): alone = tokens.encode(texts)
     np.testing.assert_allclose(np.load(out), alone, atol=1e-5)
-    for long, said in (("error", "texts[1] "), ("scroll", "long='scroll': expected one of truncate, error")):
-        assert experiments.main([*asked, "--long", long]) == 2 and said in capsys.readouterr().err
+    for long, expected in (("error", "texts[1] "),
+                           ("scroll", "long='scroll': expected one of truncate, error")):
+        assert experiments.main([*command_line, "--long", long]) == 2 and expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ("all-MiniLM-L6-v2", "multilingual-e5-small-8"))
@@ -511,8 +514,8 @@ def test_encode_through_what_others_have_trained(name, tmp_path, hub):
 
     from sentnb import recipes
     (tmp_path/"in.txt").write_text("a sentence\nand another\n")
-    asked = ["encode", str(tmp_path/"in.txt"), "-m", name, "-o", str(tmp_path/"x.npy")]
-    assert experiments.main(asked) == 0
+    command_line = ["encode", str(tmp_path/"in.txt"), "-m", name, "-o", str(tmp_path/"x.npy")]
+    assert experiments.main(command_line) == 0
     expected = recipes.load_initial_text_encoder(name).eval().encode(["a sentence", "and another"])
     np.testing.assert_allclose(np.load(tmp_path/"x.npy"), expected, atol=1e-5)
 
@@ -524,11 +527,14 @@ def test_encode_of_long_lines(tmp_path, capsys):
     (tmp_path/"in.txt").write_text(f"{beginning}of one\n{beginning}and of another\nshort\n")
     vectors = {}
     for long in ("scroll", "truncate", "error"):
-        asked = ["encode", str(tmp_path/"in.txt"), "-m", "sentnb-small", "-o", str(out), "--long", long]
-        assert experiments.main(asked if long != "truncate" else asked[:-2]) == (2 if long == "error" else 0)
-        vectors[long], said = np.load(out), capsys.readouterr().err
-        assert dict(scroll=not said, truncate="sentnb: 2 of 3 texts were truncated at 64 patches" in said,
-                    error="texts[0] takes" in said)[long]
+        command_line = ["encode", str(tmp_path/"in.txt"), "-m", "sentnb-small", "-o", str(out), "--long",
+                        long]
+        assert experiments.main(command_line if long != "truncate"
+                                else command_line[:-2]) == (2 if long == "error" else 0)
+        vectors[long], printed = np.load(out), capsys.readouterr().err
+        assert dict(scroll=not printed,
+                    truncate="sentnb: 2 of 3 texts were truncated at 64 patches" in printed,
+                    error="texts[0] takes" in printed)[long]
     assert (vectors["truncate"][0] == vectors["truncate"][1]).all()
     assert vectors["scroll"][0] @ vectors["scroll"][1] < .9999
     np.testing.assert_allclose(vectors["scroll"][2], vectors["truncate"][2], atol=1e-6)
@@ -545,12 +551,12 @@ def test_encode_and_mine_take_a_device(tmp_path, capsys):
         (tmp_path/f"{name}.txt").write_text(lines)
     files = [str(tmp_path/f"{name}.txt") for name in "ab"]
     for command, out in ((["encode", files[0]], "x.npy"), (["mine", *files, "-k", "1"], "x.tsv")):
-        asked = [*command, "-m", str(tmp_path/"model"), "-o", str(tmp_path/out), "--device"]
-        assert experiments.main([*asked, "cpu"]) == 0 and (tmp_path/out).stat().st_size
+        command_line = [*command, "-m", str(tmp_path/"model"), "-o", str(tmp_path/out), "--device"]
+        assert experiments.main([*command_line, "cpu"]) == 0 and (tmp_path/out).stat().st_size
         for wrong in ("abacus", f"cuda:{torch.cuda.device_count()}", "meta"):
             (tmp_path/out).unlink(missing_ok=True)
             capsys.readouterr()
-            assert experiments.main([*asked[:-4], "none", *asked[-3:], wrong]) == 2
+            assert experiments.main([*command_line[:-4], "none", *command_line[-3:], wrong]) == 2
             message = capsys.readouterr().err
             assert message.startswith(f"sentnb: device='{wrong}' is not usable; available devices: cpu")
             assert not (tmp_path/out).exists()
@@ -563,22 +569,22 @@ def test_a_device_reaches_whatever_is_loaded(tmp_path, monkeypatch):
     from sentnb import encoders, recipes
     from sentnb.encoders.base import resolve_device
     from sentnb.experiments.files import encode_file, load_encoder
-    asked = []
-    def loaded(*_, device, **__): asked.append(device)
+    devices = []
+    def loaded(*_, device, **__): devices.append(device)
     for kind in (encoders.PixelEncoder, encoders.TextEncoder):
         monkeypatch.setattr(kind, "from_pretrained", loaded)
-    monkeypatch.setattr(recipes, "load_external_encoder", lambda name, device, **_: asked.append(device))
+    monkeypatch.setattr(recipes, "load_external_encoder", lambda name, device, **_: devices.append(device))
     names = ("sentnb-small", "text-small-mlm", "all-MiniLM-L6-v2")
     for name in names: load_encoder(name, None, "cpu")
-    for there in (True, False):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-        assert resolve_device() == ("cuda" if there else "cpu")
+    for available in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+        assert resolve_device() == ("cuda" if available else "cpu")
         for name in names: load_encoder(name)
-    assert asked == ["cpu"]*3 + ["cuda"]*3 + ["cpu"]*3
+    assert devices == ["cpu"]*3 + ["cuda"]*3 + ["cpu"]*3
     (tmp_path/"in.txt").write_text("a cat\n")
     with pytest.raises(AttributeError, match="encode"):   # a stub gives no encoder
         encode_file(str(tmp_path/"in.txt"), "sentnb-small", tmp_path/"x.npy", device="cpu")
-    assert len(asked) == 10
+    assert len(devices) == 10
 
 
 @pytest.mark.parametrize("content, sentence", [
@@ -611,9 +617,10 @@ def test_a_notebook_tells_the_verdicts_that_were_measured(path):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     text = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
     verdicts = "|".join(results.VERDICTS)
-    told = dict(re.findall(rf"^\| (\w+-\d+)(?:, [^|]*)? \| ({verdicts}) \|(?: [^|]+ \|)?$", text, flags=re.M))
+    shown_verdicts = dict(re.findall(rf"^\| (\w+-\d+)(?:, [^|]*)? \| ({verdicts}) \|(?: [^|]+ \|)?$", text,
+                                     flags=re.M))
     measured = results.load_run(ROOT/"figures"/path.stem/"small").claims
-    assert told == dict(zip(measured["claim"], measured["verdict"])) and told
+    assert shown_verdicts == dict(zip(measured["claim"], measured["verdict"])) and shown_verdicts
 
 
 def test_an_executed_copy_keeps_what_is_read_and_no_widget(tmp_path):

@@ -37,8 +37,8 @@ def test_each_control_moves_the_picture_and_the_tables(tmp_path, monkeypatch, wa
     monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     notebook = nbformat.read(ROOT/"nbs"/"30_explore.ipynb", 4)
-    at = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
-    notebook.cells.insert(at + 1, nbformat.v4.new_code_cell("overrides = dict(draws=1)"))
+    index = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
+    notebook.cells.insert(index + 1, nbformat.v4.new_code_cell("overrides = dict(draws=1)"))
     notebook.cells.append(nbformat.v4.new_code_cell(DRIVE))
-    place = {"metadata": {"path": str(ROOT)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
+    resources = {"metadata": {"path": str(ROOT)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()

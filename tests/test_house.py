@@ -24,7 +24,7 @@ def test_experiments_share_by_import():
 
 def test_one_more_is_one_notebook():
     "And its line in a front door, where the package has one that names all."
-    assert max(house.places(ROOT).values()) <= 1
+    assert max(house.count_mentions(ROOT).values()) <= 1
 
 
 @pytest.mark.parametrize("path", house.experiments(ROOT), ids=lambda path: path.stem)

@@ -57,13 +57,13 @@ def byt5(folder):
 def stored(tmp_path_factory) -> Path:
     "What the cache of the Hub holds."
     cache = tmp_path_factory.mktemp("hub")
-    def place(name):
+    def create_folder(name):
         folder = cache/f"models--{name.replace('/', '--')}"/"snapshots"/MODELS[name].commit
         folder.mkdir(parents=True)
         return folder
-    pixel(place(PIXEL), head=False)
-    pixel(place(LINGUIST), head=True)
-    byt5(place(BYT5))
+    pixel(create_folder(PIXEL), head=False)
+    pixel(create_folder(LINGUIST), head=True)
+    byt5(create_folder(BYT5))
     # the font that PIXEL's repository holds is not here: one of another family under its name
     font = next(file for file in TextRenderer().files if file.name.startswith("NotoSansThai"))
     shutil.copy(font, next(cache.glob("models--Team-PIXEL*/snapshots/*"))/"GoNotoCurrent.ttf")

@@ -138,7 +138,7 @@ USED = {
     ("lensing", "language vector"): "language_vectors of 13",
     ("lensing", "language classifier"): [(LENSING, "known", .01)],
     ("lensing", "random seeds"): "the paper does not state them",
-    ("nonling", "base models"): [(name, f"bases {place}", base) for name in BOTH for place, base in
+    ("nonling", "base models"): [(name, f"bases {position}", base) for name in BOTH for position, base in
                                  enumerate(["google-bert/bert-base-uncased", "FacebookAI/roberta-base",
                                            "FacebookAI/roberta-large"])],
     ("nonling", "temperature tau, text losses"): "SimCSE's default; test_constants",
@@ -151,8 +151,8 @@ USED = {
     ("nonling", "image/audio batch size"): [(VISUAL, "image_batch", 48), (AUDIO, "sound_batch", 48)],
     ("nonling", "image/audio learning rates searched"): "the paper's choice is taken",
     ("nonling", "optimizer"): "training.loop's, AdamW",
-    ("nonling", "epochs"): [(name, f"steps {place}", 1_000_000//batch) for name in BOTH
-                            for place, batch in enumerate([64, 128, 256])],
+    ("nonling", "epochs"): [(name, f"steps {position}", 1_000_000//batch) for name in BOTH
+                            for position, batch in enumerate([64, 128, 256])],
     ("nonling", "model selection"): "the best on STS-B dev are kept: Stage(keep='best')",
     ("nonling", "random seed"): [(name, "seeds", 5) for name in BOTH],
     ("nonling", "text data"): "SimCSE's file of a million; triples of gowitheflow/allnli-sup, SNLI and MNLI",
@@ -178,10 +178,10 @@ USED = {
 OF_BASES = {"BERT-base": (64, 3e-5, [1e-6], [2e-7]), "RoBERTa-base": (128, 2e-5, [5e-7], [2e-7]),
             "RoBERTa-large": (256, 1e-5, [5e-7], [5e-6])}
 IN_TABLE = "Text Bsz", "Text LR", "Img/Audio Bsz", "Img/Audio LR"
-for place, (base, (batch, text_lr, *second)) in enumerate(OF_BASES.items()):
+for position, (base, (batch, text_lr, *second)) in enumerate(OF_BASES.items()):
     for kind, notebook, word, lrs in zip(("Visual", "Audio"), BOTH, ("image", "sound"), second):
-        settings = {f"text_batch {place}": batch, f"text_lr {place}": text_lr, f"{word}_batch": 48,
-                    f"{word}_lrs {place}": lrs}
+        settings = {f"text_batch {position}": batch, f"text_lr {position}": text_lr, f"{word}_batch": 48,
+                    f"{word}_lrs {position}": lrs}
         for row, (setting, value) in zip(IN_TABLE, settings.items()):
             USED["nonling", f"{kind}CSE-{base}: {row}"] = [(notebook, setting, value)]
         USED["nonling", f"{kind}CSE-{base}: GPU"] = "of the authors"
@@ -252,9 +252,9 @@ def numbers_in(text):
 
 def of_paper(notebook, setting):
     "What the table has; of 'bases 1' the second of the row."
-    name, _, place = setting.partition(" ")
+    name, _, position = setting.partition(" ")
     value = table_of(next((ROOT/"nbs").glob(f"{notebook}.ipynb")))[name][1]
-    return value[int(place)] if place else value
+    return value[int(position)] if position else value
 
 
 def test_every_row_is_used_or_told():
@@ -267,7 +267,7 @@ CHECKED = {key: entries for key, entries in USED.items() if not isinstance(entri
 
 @pytest.mark.parametrize("key", CHECKED, ids=" ".join)
 def test_the_paper_column_says_the_same(key):
-    said = rows()[key]
+    row_text = rows()[key]
     for notebook, setting, expected in CHECKED[key]:
         assert of_paper(notebook, setting) == expected, f"{notebook}, {setting}"
         if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch, or "1 million"
@@ -277,17 +277,18 @@ def test_the_paper_column_says_the_same(key):
                      "bases 1": "RoBERTa-base", "bases 2": "RoBERTa-large",
                      "multilingual": "BERT base"}.get(setting, "PIXEL")
             words = dict(pixel="PIXEL", lensing="BERT").get(key[0], words)
-            assert words in said
+            assert words in row_text
             continue
         if expected is None or key == ("lensing", "ranker"): continue # a rule of the paper; none by the sum
         if setting == "known": expected = 100*expected
         for number in expected if isinstance(expected, (list, tuple)) else [expected]:
-            assert number in numbers_in(said), f"{notebook}: {setting} is {number}, the paper has {said}"
+            assert number in numbers_in(
+                row_text), f"{notebook}: {setting} is {number}, the paper has {row_text}"
 
 
 def test_search_ranges():
     "The space of 13 at paper is the paper's Table 3."
-    said = {row.split(" (")[0]: value for (paper, row), value in rows().items() if "random search" in row}
+    searches = {row.split(" (")[0]: value for (paper, row), value in rows().items() if "random search" in row}
     names = {"batch": "Batch size", "dropout": "Embedding dropout rate", "gating": "Gating layer size",
              "hidden": "Hidden layer size", "margin": "Margin", "warmup": "Warmup steps"}
     path = ROOT/"nbs"/f"{LENSING}.ipynb"
@@ -295,7 +296,7 @@ def test_search_ranges():
     assert space.keys() == names.keys()
     for name, row in names.items():
         thousands = 1000 if name == "warmup" else 1
-        searched = [thousands*number for number in numbers_in(said[row])]
+        searched = [thousands*number for number in numbers_in(searches[row])]
         assert space[name] == searched and of_paper(MINING, name) in searched
 
 
@@ -359,10 +360,10 @@ def test_sets_of_leapfrog():
 
 def test_lambda_grid():
     "Powers of ten from 1e-5 to 1, and the value that the paper found between them."
-    said = numbers_in(rows()["micse", "lambda coarse grid"])
+    coarse = numbers_in(rows()["micse", "lambda coarse grid"])
     grid = of_paper("07_micse_lowshot", "ami_weights")
     found, = numbers_in(rows()["micse", "lambda"])
-    assert grid[0] == said[-1] == 1e-5 and grid[-1] == said[0] == 1
+    assert grid[0] == coarse[-1] == 1e-5 and grid[-1] == coarse[0] == 1
     assert grid == sorted([*(10.**-k for k in range(6)), found])
 
 
@@ -394,15 +395,16 @@ def test_warm_up_of_cmlm():
 
 def test_many_languages():
     "What 12 has as lists, as shares, and of two stages together."
-    said = rows()
+    printed = rows()
     def read(setting): return of_paper(MANY, setting)
-    warm, = numbers_in(said["cmlm", "warm-up"])
+    warm, = numbers_in(printed["cmlm", "warm-up"])
     assert warm == read("warmup")*read("cmlm_steps")
     assert read("mask_ratio") == of_paper(CMLM, "masked")/256
     assert read("projections") == of_paper(CMLM, "projections")
-    assert numbers_in(said["cmlm", "training steps S2"]) == [2*read("s2_steps")]
+    assert numbers_in(printed["cmlm", "training steps S2"]) == [2*read("s2_steps")]
     assert read("s1_steps") == read("first_steps") + read("second_steps")
-    assert numbers_in(said["cmlm", "Tatoeba languages"])[:2] == [len(read("searched")), len(read("removed"))]
+    assert numbers_in(printed["cmlm", "Tatoeba languages"])[:2] == [len(read("searched")),
+                                                                    len(read("removed"))]
     assert set(read("languages")) == {"en", *read("searched")}
 
 
@@ -415,7 +417,7 @@ def test_constants():
     from sentnb.evaluation.bitext import mine
     from sentnb.recipes.sources import SOURCES
     from sentnb.training import AMI, InfoNCE, Momentum, PictureSupCon, SimCSE
-    said = rows()
+    printed = rows()
     def default(function, name): return inspect.signature(function).parameters[name].default
     for key, value in {("pixel", "temperature tau"): InfoNCE().temperature,
                        ("micse", "temperature tau"): SimCSE().temperature,
@@ -427,10 +429,10 @@ def test_constants():
                        ("lensing", "binary threshold"): default(binary_vectors, "threshold"),
                        ("lensing", "nearest neighbours k"): default(mine, "k"),
                        ("pixel", "evaluation languages"): len(LANGUAGES)}.items():
-        assert value in numbers_in(said[key]), f"{key}: {value}, the paper has {said[key]}"
-    cut_offs = re.findall(r"(?:nDCG|recall)@\d+", said["pixel", "retrieval cut-offs"])
+        assert value in numbers_in(printed[key]), f"{key}: {value}, the paper has {printed[key]}"
+    cut_offs = re.findall(r"(?:nDCG|recall)@\d+", printed["pixel", "retrieval cut-offs"])
     assert set(retrieval.MEASURES) == set(cut_offs)
     assert SOURCES["papers"].LIMITS["bilingual"] == 5_000
-    assert "5k" in said["pixel", "small bilingual sets S_n"]
+    assert "5k" in printed["pixel", "small bilingual sets S_n"]
     tiny = PixelConfig(16, 1, 1, 16)
-    assert PixelEncoder(tiny).config.pooling == said["pixel", "pooling"] == "mean"
+    assert PixelEncoder(tiny).config.pooling == printed["pixel", "pooling"] == "mean"

@@ -99,14 +99,15 @@ def test_the_checker_sees_what_it_must():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT/"nbs"/"api")))
 def test_a_notebook_stands_where_its_number_says(path):
-    module, place = exported_by(path), place_of(path)
+    module, position = exported_by(path), place_of(path)
     if not module:
-        assert path.name == "0_sentnb.ipynb" and place == (0,), "one notebook is the package itself"
+        assert path.name == "0_sentnb.ipynb" and position == (0,), "one notebook is the package itself"
         return
     assert module.split(".")[0] in LAYERS, f"{module} has no layer in the table of this test"
-    assert place[0] == LAYERS[module.split(".")[0]], "the first number is the layer"
+    assert position[0] == LAYERS[module.split(".")[0]], "the first number is the layer"
     package = (PACKAGE/Path(*module.split("."))).is_dir()
-    assert (place[-1] == 0 and len(place) > 1) == package, "a front door, and nothing else, has number 0"
+    assert (position[-1] == 0
+            and len(position) > 1) == package, "a front door, and nothing else, has number 0"
     folders = [part.partition("_")[2] for part in path.relative_to(ROOT/"nbs"/"api").parts[:-1]]
     own = path.stem.partition("_")[2]
     assert module == ".".join([*folders, *([] if package else [own])]), "folders and names are the module's"
@@ -147,7 +148,9 @@ def test_importing_the_light_modules_loads_neither_torch_nor_transformers(python
 
 
 def test_no_pickle():
+    "Of files; `encoders.shards` sends an encoder to its own worker processes, as `multiprocessing` does."
     for path in MODULES:
+        if path.relative_to(PACKAGE).as_posix() == "encoders/shards.py": continue
         imports = imports_of(path, ast.parse(path.read_text(encoding="utf-8")))
         assert not imports & {"pickle", "dill", "cloudpickle", "joblib"}, path
 

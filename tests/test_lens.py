@@ -166,9 +166,9 @@ def test_two_that_fill_one_store_lose_nothing_and_compute_what_is_there_once(bas
     whole = FeatureStore(base, tmp_path)
     assert len(whole) == 6 and len(list(whole.folder.iterdir())) == 4, "and nothing half written"
     states, mask = token_states(base, [*TEXTS, "of the other"])
-    stored, there = token_states(whole, [*TEXTS, "of the other"])
-    assert torch.equal(there, mask.bool())
-    torch.testing.assert_close(stored[there], states[there], atol=5e-3, rtol=0)
+    stored, positions = token_states(whole, [*TEXTS, "of the other"])
+    assert torch.equal(positions, mask.bool())
+    torch.testing.assert_close(stored[positions], states[positions], atol=5e-3, rtol=0)
 
 
 def test_a_lens_over_cut_texts_is_refused_over_whole_ones(base, tmp_path):

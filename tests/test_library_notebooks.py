@@ -27,8 +27,8 @@ def execute(path: Path, copy: Path) -> str:
            "TQDM_DISABLE": "1"} # a bar that only a slow machine shows is no output
     env.pop("SENTNB_HUB", None)
     if "sys.modules" in path.read_text(encoding="utf-8"): env[COLD] = "1"   # it asks what is loaded
-    notebook, place = nbformat.read(path, 4), {"metadata": {"path": str(ROOT)}}
-    client = NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources=place)
+    notebook, resources = nbformat.read(path, 4), {"metadata": {"path": str(ROOT)}}
+    client = NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources=resources)
     try: client.execute(env=env)
     except (CellExecutionError, DeadKernelError) as error: return str(error)[-5000:]
     finally: nbformat.write(notebook, copy)
@@ -39,10 +39,10 @@ def execute(path: Path, copy: Path) -> str:
 def executed(request, tmp_path_factory, warm_kernels):
     "All that the chosen tests ask for, two at a time; a test waits for its own."
     folder = tmp_path_factory.mktemp("executed")
-    asked = {item.callspec.params["path"] for item in request.session.items
+    requested = {item.callspec.params["path"] for item in request.session.items
              if getattr(item, "originalname", "") == "test_runs_and_shows_what_it_showed"}
     with ThreadPoolExecutor(2) as pool:
-        copies = {path: folder/name_of(path).replace("/", "+") for path in NOTEBOOKS if path in asked}
+        copies = {path: folder/name_of(path).replace("/", "+") for path in NOTEBOOKS if path in requested}
         yield {path: (pool.submit(execute, path, copy), copy) for path, copy in copies.items()}
         pool.shutdown(cancel_futures=True)
 
@@ -95,8 +95,8 @@ def test_what_a_cell_shows_does_not_depend_on_speed(tmp_path):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path/"slow.ipynb")
     assert not execute(tmp_path/"slow.ipynb", tmp_path/"copy.ipynb")
-    quiet, asked = shown(tmp_path/"copy.ipynb")
-    assert quiet == [] and asked
+    quiet, outputs = shown(tmp_path/"copy.ipynb")
+    assert quiet == [] and outputs
 
 
 def test_outputs_are_normalised():

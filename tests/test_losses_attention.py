@@ -34,8 +34,8 @@ def correlation(x, y):
 
 def tile_reference(first, second, real, places):
     "Of one tile of one sentence, [pooled, s, s], value by value, in plain Python floats."
-    pairs = [(first[place].item(), second[place].item())
-             for place in places if real[place[1]] and real[place[2]]]
+    pairs = [(first[cell].item(), second[cell].item())
+             for cell in places if real[cell[1]] and real[cell[2]]]
     logs = [(math.log(a), math.log(b)) for a, b in pairs if a > 0 and b > 0]
     if len(logs) < 3: return 0.
     x, y = zip(*logs)
@@ -216,11 +216,11 @@ def test_no_correlation_of_all_with_all():
     class Largest(TorchDispatchMode):
         size = 0
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            given = function(*arguments, **(options or {}))
-            values = given if isinstance(given, (tuple, list)) else [given]
+            result = function(*arguments, **(options or {}))
+            values = result if isinstance(result, (tuple, list)) else [result]
             sizes = [value.numel() for value in values if isinstance(value, torch.Tensor)]
             self.size = max([self.size, *sizes])
-            return given
+            return result
     attention = torch.rand(64, 4, 8, 6, 6)
     attention.requires_grad_()
     for variant in ("paper", "released"):

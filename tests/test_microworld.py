@@ -43,8 +43,8 @@ def test_what_the_concepts_name_exists():
         known = {"-", "adult", "child", "size", "age", "colour", *lexicon.concepts["adjectives"]}
         assert set(row["adjectives"].split(",")) <= known
     for row in lexicon.concepts["verbs"].values():
-        taken = {token.lstrip("-") for token in f'{row["agents"]},{row["objects"]}'.split(",")}
-        assert taken - {""} <= set(nouns), row
+        words_taken = {token.lstrip("-") for token in f'{row["agents"]},{row["objects"]}'.split(",")}
+        assert words_taken - {""} <= set(nouns), row
         assert set(row["places"].split(",")) <= {"all", *places}, row
         assert row["opposite"] in ("-", *lexicon.concepts["verbs"]), row
     for section in ("adjectives", "times"):
@@ -137,15 +137,15 @@ def test_every_sentence_is_well_formed(micro):
 
 def views(micro, split, n):
     "Every sentence of a split that a training could see, in two languages."
-    told = set()
+    texts = set()
     for language in ("en", "ru"):
-        told |= set(micro.sentences(language, n, split))
-        told |= {sentence for sentence, _ in micro.probe(language, n, split)}
-        told |= {sentence for row in micro.nli(language, split, n) for sentence in row}
-        told |= {sentence for row in micro.sts(language, split, n) for sentence in row[:2]}
-    told |= {sentence for row in micro.parallel("en", "ru", split, n) for sentence in row}
+        texts |= set(micro.sentences(language, n, split))
+        texts |= {sentence for sentence, _ in micro.probe(language, n, split)}
+        texts |= {sentence for row in micro.nli(language, split, n) for sentence in row}
+        texts |= {sentence for row in micro.sts(language, split, n) for sentence in row[:2]}
+    texts |= {sentence for row in micro.parallel("en", "ru", split, n) for sentence in row}
     many = micro.parallel_many(("en", "ru"), n, split)
-    return told | {sentence for row in many for sentence in row.values()}
+    return texts | {sentence for row in many for sentence in row.values()}
 
 
 def test_splits_share_no_sentence_whatever_the_seed():
@@ -156,18 +156,18 @@ def test_splits_share_no_sentence_whatever_the_seed():
 
 
 def test_every_scene_of_a_view_is_of_its_split(micro, monkeypatch):
-    told = []
+    scenes = []
     grammar = type(micro.grammars["en"])
     plain = grammar.sentence
     def listen(self, scene, *args, **options):
-        told.append(scene)
+        scenes.append(scene)
         return plain(self, scene, *args, **options)
     monkeypatch.setattr(grammar, "sentence", listen)
     for split in SPLITS:
-        told.clear()
+        scenes.clear()
         views(micro, split, 100); micro.documents("en", 20, split=split)
-        assert len(told) > 1_000 and {scene.split for scene in told} == {split}
-        assert all(micro.world.fits(scene) for scene in told)
+        assert len(scenes) > 1_000 and {scene.split for scene in scenes} == {split}
+        assert all(micro.world.fits(scene) for scene in scenes)
 
 
 def test_the_same_call_gives_the_same_rows_in_any_process(python):

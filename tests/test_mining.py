@@ -39,7 +39,8 @@ def test_a_stopped_run_writes_the_bytes_of_one_that_was_not(two_files):
     whole = Known(pairs)
     assert mining.mine_files(whole, first, second, output) > .9*len(pairs)
     expected, reads = output.read_bytes(), len(whole.read)
-    assert reads == 2*len(pairs)   # each distinct line once, and no blank one
+    samples = 2 + 2*4   # by which the encoder is recognised: of both files together, and of each
+    assert reads == 2*len(pairs) + samples   # each distinct line once, and no blank one
     output.unlink()
     broken = Known(pairs)
     broken.stop = sorted(english for _, english in pairs)[-1]
@@ -47,7 +48,7 @@ def test_a_stopped_run_writes_the_bytes_of_one_that_was_not(two_files):
     assert not output.exists()
     broken.stop = None
     mining.mine_files(broken, first, second, output)
-    assert output.read_bytes() == expected and len(broken.read) == reads
+    assert output.read_bytes() == expected and len(broken.read) == reads + 2 + 4
     assert sorted(path.name for path in output.parent.iterdir()) == ["en.txt", "pairs.tsv", "ru.txt"]
 
 
@@ -82,10 +83,10 @@ def test_what_an_old_run_left_is_not_taken_for_this_one(two_files):
 def test_before_any_work(two_files, tmp_path):
     pairs, first, second, output = two_files
     encoder = Known(pairs)
-    for place, error, wrong in (
+    for position, error, wrong in (
             (output, ValueError, dict(retrieval="all")), (tmp_path, IsADirectoryError, {}),
             (output, ValueError, dict(margin="x")), (first/"x.tsv", OSError, {})):
-        with pytest.raises(error): mining.mine_files(encoder, first, second, place, **wrong)
+        with pytest.raises(error): mining.mine_files(encoder, first, second, position, **wrong)
     with pytest.raises(FileNotFoundError): mining.mine_files(encoder, first, tmp_path/"none.txt", output)
     assert not encoder.read and not output.exists()
 
@@ -95,8 +96,10 @@ def test_the_inverted_file_with_all_its_lists_is_exact():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(400, 8)), rng.normal(size=(500, 8))
     exact = nearest.neighbours(x, y, 4)
-    for probes, floor in ((16, 1.), (4, .6), (1, .2)):
-        nearly = nearest.approximate_neighbours(x, y, 4, lists=16, probes=probes, block=128)
+    settings = [("flat", 1, 1.)] + [(index, *row) for index in ("ivf", "disk")
+                                    for row in ((16, 1.), (4, .6), (1, .2))]
+    for index, probes, floor in settings:
+        nearly = nearest.faiss_neighbours(x, y, 4, index, lists=16, probes=probes, block=128)
         for one, other in zip(nearly, exact):
             assert one[1].shape == other[1].shape and (one[1] >= 0).all()
             assert nearest.recall(one[1], other[1]) >= floor
@@ -105,15 +108,41 @@ def test_the_inverted_file_with_all_its_lists_is_exact():
     with pytest.raises(ValueError, match="expected the same"): nearest.recall(exact[0][1], exact[1][1])
 
 
+def test_lists_on_disk_are_those_in_memory(tmp_path, monkeypatch):
+    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    monkeypatch.setattr(nearest, "_PART", 100)   # several parts, which are merged
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(300, 8)), rng.normal(size=(350, 8))
+    options = dict(lists=20, probes=3, block=64)
+    memory = nearest.faiss_neighbours(x, y, 4, "ivf", **options)
+    disk = nearest.faiss_neighbours(x, y, 4, "disk", folder=tmp_path, **options)
+    for one, other in zip(memory, disk):
+        assert np.array_equal(one[1], other[1]) and np.array_equal(one[0], other[0])
+    assert not list(tmp_path.iterdir())
+
+
+def test_mined_pairs_of_each_index(two_files):
+    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    pairs, first, second, output = two_files
+    mined = {}
+    for index in (None, "flat", "ivf", "disk"):
+        options = {} if index in (None, "flat") else dict(probes=16)
+        mining.mine_files(Known(pairs), first, second, output, index=index, **options)
+        mined[index] = {tuple(line.split("\t")[1:]) for line in output.read_text("utf-8").splitlines()}
+    assert mined["flat"] == mined[None] and mined["ivf"] == mined["disk"]
+    assert len(mined["ivf"] & mined[None]) > .9*len(mined[None])
+    assert not list(output.parent.glob(".*"))
+
+
 def test_few_in_a_list_are_filled_from_others():
     pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
     rng = np.random.default_rng(1)
     x = rng.normal(size=(60, 4))
-    (_, places), _ = nearest.approximate_neighbours(x, x, 20, lists=30, probes=1)
+    (_, places), _ = nearest.faiss_neighbours(x, x, 20, lists=30, probes=1)
     assert (places >= 0).all() and all(len(set(row)) == 20 for row in places)
 
 
 def test_without_faiss_it_says_so(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(ModuleNotFoundError, match=r"sentnb\[faiss\]"):
-        bitext.mine(np.eye(3), np.eye(3), k=1, exact=False)
+        bitext.mine(np.eye(3), np.eye(3), k=1, index="ivf")

@@ -305,8 +305,8 @@ def digests_of_views():
 def test_views_are_drawn_by_seed_and_batch_alone(python):
     "In a fresh process too, whose hashes are others."
     code = "import sys; sys.path.insert(0, 'tests'); import test_multimodal as t; print(t.digests_of_views())"
-    here = digests_of_views()
-    assert python(code, PYTHONHASHSEED="7").strip() == str(here) and len(set(here)) == 3
+    own_digests = digests_of_views()
+    assert python(code, PYTHONHASHSEED="7").strip() == str(own_digests) and len(set(own_digests)) == 3
 
 
 def test_a_view_does_not_depend_on_its_batch():

@@ -190,10 +190,10 @@ def test_sentnb_is_what_the_notebooks_export(exported):
 
 def test_notebooks_are_clean(exported):
     "What is committed is; what is not yet may hold what a Jupyter wrote, but outputs."
-    asked = subprocess.run(["git", "status", "--porcelain", "--untracked-files=all", "--no-renames", "."],
-                           cwd=ROOT/"nbs", capture_output=True, text=True)
-    committed = [path for path in ALL if f"nbs/{short(path)}\n" not in asked.stdout]
-    if asked.returncode: pytest.skip("no git here that would say what is committed")
+    status = subprocess.run(["git", "status", "--porcelain", "--untracked-files=all", "--no-renames", "."],
+                            cwd=ROOT/"nbs", capture_output=True, text=True)
+    committed = [path for path in ALL if f"nbs/{short(path)}\n" not in status.stdout]
+    if status.returncode: pytest.skip("no git here that would say what is committed")
     def cleaned(path): return (exported/path.relative_to(ROOT)).read_bytes()
     changed = [short(path) for path in committed if path.read_bytes() != cleaned(path)]
     assert changed == [], "nbdev_clean changes them: make export"

@@ -80,16 +80,16 @@ def test_ami_is_subtracted_from_any_of_them(objective, variant, layers, monkeypa
     torch.manual_seed(9)
     state, with_it = objective.state(encoder), dataclasses.replace(objective, ami=ami)
     real = losses.mutual_information.attention_mutual_information
-    def spy(first, second, mask, *given, **options):
-        information = real(first, second, mask, *given, **options)
-        calls.append((first, second, mask, given, options, float_of(information)))
+    def spy(first, second, mask, *other_arguments, **options):
+        information = real(first, second, mask, *other_arguments, **options)
+        calls.append((first, second, mask, other_arguments, options, float_of(information)))
         return information
     with monkeypatch.context() as patched:
         patched.setattr("sentnb.training.simcse.attention_mutual_information", spy)
         value = loss_of(with_it, encoder, batch, state)
-    (first, second, mask, given, options, information), = calls
+    (first, second, mask, other_arguments, options, information), = calls
     assert len(first) == len(second) == len(layers) and first[0].shape[:2] == (6, 2)
-    assert mask.shape == (6, first[0].shape[-1]) and given == (variant,) and options["samples"] == 6
+    assert mask.shape == (6, first[0].shape[-1]) and other_arguments == (variant,) and options["samples"] == 6
     assert not torch.equal(first[0], second[0]), "two views"
     free = dataclasses.replace(with_it, ami=Free(**dataclasses.asdict(ami)))
     without = float_of(loss_of(free, encoder, batch, state))

@@ -39,8 +39,8 @@ def test_files_take_the_place_of_the_hub(name, at_paper, hub, files): # noqa: F8
     hub.asked.clear()
     replaced = {declared.hub_id for declared in corpora.datasets_with_role("parallel", collection="papers")}
     assert replaced
-    given = files if name == "13_lensing" else dict(opus=files["opus"])
-    folder = at_paper(ROOT/"nbs"/f"{name}.ipynb", last="Data", **given)
+    options = files if name == "13_lensing" else dict(opus=files["opus"])
+    folder = at_paper(ROOT/"nbs"/f"{name}.ipynb", last="Data", **options)
     data = read_by(folder)
     assert data["files in de"]["rows"] == data["files in fr"]["rows"] == 60
     assert not replaced & {repository for _, repository, _ in hub.asked}

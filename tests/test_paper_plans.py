@@ -36,9 +36,9 @@ def test_one_run(nothing):
     done = check("05_leapfrog", "-p", "paper", "-P", "seeds=1", **nothing)
     assert done.returncode == 0, done.stderr
     commit = "8f504f130c709c6e700d39d18c78d20410b78030"
-    for said in ("gowitheflowlab/parallel-9", f"| model | Team-PIXEL/pixel-base | Hub | {commit} |",
+    for line in ("gowitheflowlab/parallel-9", f"| model | Team-PIXEL/pixel-base | Hub | {commit} |",
                  "| parallel | Team-PIXEL/pixel-base | 6 | 28,400 |", "Estimates: one H100 at "):
-        assert said in done.stdout
+        assert line in done.stdout
     assert not Path(nothing["SENTNB_FIGURES"]).exists() and not Path(nothing["HF_HOME"]).exists()
 
 

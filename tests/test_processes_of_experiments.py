@@ -76,7 +76,8 @@ CUT = {
         permutations=20,
     ),
     "14_mining": dict(steps=3, nli_steps=3, translations=100, nli=60, nli_dev=9, pairs=20, others=60),
-    "15_beyond": STILL | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20),
+    "15_beyond": STILL
+    | dict(seeds=1, sizes=[64], steps=3, held_out=20, pairs=20, lens_pairs=60, lens_steps=5),
     "20_pretrain": dict(
         texts=300,
         steps=3,
@@ -136,8 +137,8 @@ ROWS = {path.stem: set(experiments.notebooks.setting_names(path)) for path in EX
 
 
 def numbers(name, folder, **more):
-    off = dict(dropout=0.) if "dropout" in ROWS[name] else {}
-    overrides = json.dumps(off | CUT[name] | dict(threads=1))
+    no_dropout = dict(dropout=0.) if "dropout" in ROWS[name] else {}
+    overrides = json.dumps(no_dropout | CUT[name] | dict(threads=1))
     options = [word for key, value in more.items() for word in (f"--{key}", str(value))]
     places = PLACES | dict(SENTNB_FIGURES=str(folder), SENTNB_CACHE=str(folder/"cache"))
     copy = copy_without_example(ROOT/"nbs"/f"{name}.ipynb", folder)

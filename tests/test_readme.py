@@ -73,6 +73,10 @@ def test_command(command, tmp_path):
         dry = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True)
         assert dry.returncode == 0, dry.stderr
         assert f"{arguments[0]}:" in (ROOT/"Makefile").read_text()
+    elif program == "accelerate":   # tests/test_several_machines.py runs it
+        from accelerate.commands.launch import launch_command_parser
+        assert arguments[0] == "launch"
+        assert launch_command_parser().parse_args(arguments[1:]).training_script == "train.py"
     elif program == "mkdir":
         assert arguments[0] == "-p"
     elif program == "papermill":
@@ -90,7 +94,8 @@ def test_command(command, tmp_path):
             known = set(experiments.read_parameters(experiments.find_experiment(parsed.name)))
             assert {"profile", *experiments.parse_assignments(parsed.parameters)} <= known
         elif parsed.command == "diff":
-            for place in (parsed.first, parsed.second): experiments.find_experiment(place.partition("/")[0])
+            for selection in (parsed.first,
+                              parsed.second): experiments.find_experiment(selection.partition("/")[0])
         elif parsed.command == "convert": # tests/test_hub_models.py runs it, where the Hub is its cache
             assert parsed.name in MODELS
         else:

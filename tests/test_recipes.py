@@ -38,9 +38,9 @@ BANNED = {corpora.normalize(text): "a test" for text in ("A man plays.", "Yes, i
 
 def clean(within: bool=True) -> TestFilter:
     "As if these were all tests."
-    made = TestFilter((), within)
-    made.banned = BANNED
-    return made
+    test_filter = TestFilter((), within)
+    test_filter.banned = BANNED
+    return test_filter
 
 
 @pytest.mark.parametrize("text, whole, within", [
@@ -148,9 +148,9 @@ def test_views_that_are_written_out():
 
 def test_the_papers_own(monkeypatch):
     "Each kind from its sets, at the revision that is given; the first of perturbed pairs are the sentences."
-    asked = []
+    requests = []
     def examples_of(name, seed=0, revision=None):
-        asked.append((name, revision))
+        requests.append((name, revision))
         return corpora.Rows((f"{name} {i}.", f"other {i}.") for i in range(3))
     monkeypatch.setattr(corpora, "load_examples", examples_of)
     monkeypatch.setattr(corpora, "get_provenance", lambda name, config, split, revision: dict(
@@ -162,7 +162,7 @@ def test_the_papers_own(monkeypatch):
     assert list(data.views) == list(recipes.PERTURBATIONS) and list(data.english) == ["allNLI"]
     assert data.translations == {"talks": {"zh": [("talks", "zh")]}}
     assert data.sentences == [text for text, _ in data.views["mixture"]]
-    assert ("gowitheflow/wiki-span", "c0ffee") in asked and ("gowitheflow/allnli-sup", None) in asked
+    assert ("gowitheflow/wiki-span", "c0ffee") in requests and ("gowitheflow/allnli-sup", None) in requests
     assert data.sources["gowitheflow/wiki-span"]["revision"] == "c0ffee" and data.topical[1] == Pairs()
 
 
@@ -322,9 +322,9 @@ def test_a_plan_is_compared_with_what_was_trained(tmp_path, steps, found):
 
 def test_memory_and_disk_are_those_of_what_is_there_too(monkeypatch):
     "A download that has been made lowers what is to be downloaded, and nothing else."
-    def plan_where(place, bytes):
-        needs = [experiments.Requirement("a/set", "data", place, bytes=bytes, size=10**10),
-                 experiments.Requirement("a/model", "model", place, bytes=bytes, size=10**10)]
+    def plan_where(where_stored, bytes):
+        needs = [experiments.Requirement("a/set", "data", where_stored, bytes=bytes, size=10**10),
+                 experiments.Requirement("a/model", "model", where_stored, bytes=bytes, size=10**10)]
         monkeypatch.setattr(experiments.plan, "locate_requirements", lambda **_: needs)
         return experiments.Plan(["a/set"], ["a/model"]).estimates
     before, after = plan_where("Hub", 10**10), plan_where("cache", 0)
@@ -342,8 +342,8 @@ def test_sums_without_a_size_say_at_least(monkeypatch):
     assert lower().at_least == set() and "at least" not in str(lower())
     assert lower(bytes=None, size=None).at_least == {"ram_gb", "download_gb", "disk_gb"}
     assert lower(bytes=0, size=None).at_least == {"ram_gb", "disk_gb"}, "it is in the cache"
-    said = "a process at least 4 GB of RAM; at least 1.0 GB to download, at least 2 GB of disk"
-    assert said in str(lower(bytes=None, size=None))
+    statement = "a process at least 4 GB of RAM; at least 1.0 GB to download, at least 2 GB of disk"
+    assert statement in str(lower(bytes=None, size=None))
 
 
 def test_a_model_is_in_the_cache_once_its_weights_are(monkeypatch, tmp_path):
@@ -393,8 +393,8 @@ def test_the_start_of_a_recipe_is_decided_by_the_seed(data):
 def test_what_the_stages_read(data):
     views = dict(visual=Perturbed(), topical=Spans(), reasoning=Pairs(), lexical=Pairs(), together=Pairs())
     for name, view in views.items():
-        rows, how, groups = recipes.stage_examples(name, TINY, data)
-        assert rows and (how, groups is None) == (view, name != "lexical"), name
+        rows, recipe_used, groups = recipes.stage_examples(name, TINY, data)
+        assert rows and (recipe_used, groups is None) == (view, name != "lexical"), name
     translations = {pair for pairs in data.parallel.values() for pair in pairs}
     rows = recipes.stage_examples("cross-lingual", TINY, data)[0]
     assert sum(pair in translations for pair in rows)*2 == len(rows), "as many English pairs as translations"

@@ -433,8 +433,9 @@ def test_the_pen_has_no_language(continuous): # a locale's would choose other fo
 def test_missing_pango_is_one_sentence(hide):
     done = run(f"{hide}\nfrom sentnb.renderer import TextRenderer\nprint('imported')\nTextRenderer()")
     assert done.returncode and done.stdout.strip() == "imported"
-    for how in ("apt-get install libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0", "brew install pango"):
-        assert how in done.stderr
+    for command in ("apt-get install libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0",
+                    "brew install pango"):
+        assert command in done.stderr
     assert "dlopen" not in done.stderr and done.stderr.count("Traceback") == 1
     assert len(done.stderr.strip().splitlines()[-1].split(". ")) == 1
 

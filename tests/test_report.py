@@ -25,12 +25,13 @@ PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
 def test_every_row_of_the_papers_that_are_here_has_its_place():
     "What notebooks say they make and functions say they are is in the catalogue; no row is left over."
-    made = [row for rows in report.rows_by_notebook().values() for row in rows]
-    assert len(made) == len(set(made)), "each row has one notebook"
-    assert set(made) | set(report.formulas()) <= set(ROWS)
-    here = {paper for paper, _ in made}
-    assert {"pixel", "micse"} <= here
-    left = [row for row in ROWS if row[0] in here and row not in made and row not in report.formulas()]
+    rows_made = [row for rows in report.rows_by_notebook().values() for row in rows]
+    assert len(rows_made) == len(set(rows_made)), "each row has one notebook"
+    assert set(rows_made) | set(report.formulas()) <= set(ROWS)
+    papers_here = {paper for paper, _ in rows_made}
+    assert {"pixel", "micse"} <= papers_here
+    left = [row for row in ROWS if row[0] in papers_here and row not in rows_made
+            and row not in report.formulas()]
     assert left == [("cmlm", "Text only (App. C and E)")], "batches and next sentences, which are not run"
     assert all(id.startswith(("Equation", "Algorithm")) for _, id in report.formulas())
     assert sorted(filter(None, (report.table_name(*row) for row in ROWS))) == results.tables()
@@ -243,7 +244,7 @@ def figures(tmp_path_factory) -> Path:
     return figures
 
 
-def of(figures: Path, profile: str, table: str) -> dict:
+def read_table(figures: Path, profile: str, table: str) -> dict:
     numbers = results.load_run(figures/"90_report"/profile).numbers
     part = numbers[numbers["table"] == table]
     return {(row, column): value for row, column, value in part[["row", "column", "value"]].to_numpy()}
@@ -251,44 +252,45 @@ def of(figures: Path, profile: str, table: str) -> dict:
 
 def test_counts(figures):
     for profile in ("paper", "demo"):
-        rows, claims = of(figures, profile, "report_rows"), of(figures, profile, "report_claims")
+        rows, claims = read_table(figures, profile, "report_rows"), read_table(figures, profile,
+                                                                               "report_claims")
         assert sum(rows.values()) == 101 and sum(claims.values()) == 69
         # Tables 2 and 5, Figure 3, and Figure 1 by its own name; a stranger's figure2 and the demo's Table 8
         # are none
         assert rows["pixel", "run"] == 4
         assert sum(rows[paper, "run"] for paper in results.PAPERS) == 4
         assert claims["nonling", "inconclusive at this scale"] == 1, "one part holds, the other is open"
-    assert of(figures, "demo", "report_claims")["pixel", "holds"] == 1
-    claims = of(figures, "paper", "report_claims")
+    assert read_table(figures, "demo", "report_claims")["pixel", "holds"] == 1
+    claims = read_table(figures, "paper", "report_claims")
     assert claims["pixel", "fails"] == 2 and claims["pixel", "holds"] == 0, "the larger scale counts"
-    assert of(figures, "paper", "report_cells") == {("pixel_table2", "run at small"): 1,
-                                                    ("pixel_table2", "printed, beside small"): 20,
-                                                    ("pixel_table5", "run at small"): 2,
-                                                    ("pixel_table5", "printed, beside small"): 240,
-                                                    ("pixel_table5", "run at paper"): 1,
-                                                    ("pixel_table5", "printed, beside paper"): 240}
+    assert read_table(figures, "paper", "report_cells") == {("pixel_table2", "run at small"): 1,
+                                                            ("pixel_table2", "printed, beside small"): 20,
+                                                            ("pixel_table5", "run at small"): 2,
+                                                            ("pixel_table5", "printed, beside small"): 240,
+                                                            ("pixel_table5", "run at paper"): 1,
+                                                            ("pixel_table5", "printed, beside paper"): 240}
 
 
 @pytest.mark.parametrize("profile", ["demo", "paper"])
 def test_html(figures, profile):
     path = figures/"90_report"/profile/"report.html"
     page, text = check_page(path), path.read_text(encoding="utf-8")
-    said = " ".join(page.text)
+    prose = " ".join(page.text)
     assert page.sources and all(source.startswith("data:image/png;base64,")
                                 for source in page.sources), "the pictures are inside"
     assert "url(" not in text and "@import" not in text
     assert len(page.sources) == 1 + 2 + 1 + 1, "its own, the two of 05, typo, the stranger's"
-    for claim in results.claims(): assert claim.text in said and claim.id in said
+    for claim in results.claims(): assert claim.text in prose and claim.id in prose
     for row in results.catalogue().to_dict("records"):
-        assert row["id"] in said and row["what_it_shows"] in said
+        assert row["id"] in prose and row["what_it_shows"] in prose
     for number in ("79.46", "61.25 [60.12, 62.50]", "[60.12, 62.50]", "-18.21", "44.44",
                    "run at small, 2 of 240 cells", "BERT (text-small-mlm, 3 M)", "they support it: -7.8",
                    "P_10 + A | Iter.1 (pixel-small-mae, 2 M)", "this > 0, whole interval",
                    "<script>alert(1)</script>"):
-        assert number in said, number
-    assert ("79.12" in said and "run at paper, 1 of 240 cells" in said) == (profile == "paper")
+        assert number in prose, number
+    assert ("79.12" in prose and "run at paper, 1 of 240 cells" in prose) == (profile == "paper")
     for table in results.tables():
-        for text in results.published(table)["printed"]: assert text in said
+        for text in results.published(table)["printed"]: assert text in prose
 
 
 def read_parts(folder):
@@ -384,11 +386,11 @@ def reports() -> list[Path]: return sorted((ROOT/"figures"/"90_report").glob("[s
 @pytest.mark.parametrize("path", reports(), ids=lambda path: path.parent.name)
 def test_the_committed_page(path):
     page = check_page(path)
-    said = " ".join(page.text)
-    assert "BERT (text-small-mlm, 3 M)" in said and "PIXEL (pixel-small-mae-continuous, 2 M)" in said
+    prose = " ".join(page.text)
+    assert "BERT (text-small-mlm, 3 M)" in prose and "PIXEL (pixel-small-mae-continuous, 2 M)" in prose
     for paper in results.PAPERS:
-        for claim in results.claims(paper): assert report.describe_support(claim) in said
-    assert not re.search(r"(?<!\w)[SPXF]: ", said), "a letter that is not explained"
+        for claim in results.claims(paper): assert report.describe_support(claim) in prose
+    assert not re.search(r"(?<!\w)[SPXF]: ", prose), "a letter that is not explained"
 
 
 @pytest.mark.parametrize("width", [390, 1400])

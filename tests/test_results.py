@@ -366,9 +366,10 @@ def test_no_run_silently_replaces_another(tmp_path, monkeypatch, capsys):
     assert folder() == folder(device="cuda") == "small" and not capsys.readouterr().out
     others = [folder(steps=8), folder(sizes=[1]), folder(seed=1), folder(data="public")]
     assert all(re.fullmatch("small-[0-9a-f]{8}", name) for name in others) and len(set(others)) == 4
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == 4 and "(steps: 7, here 8): this run goes to" in told[0] and others[0] in told[0]
-    assert "sentnb run --replace" in told[0] and "data: not set, here public" in told[3]
+    reported = capsys.readouterr().out.splitlines()
+    assert len(reported) == 4 and "(steps: 7, here 8): this run goes to" in reported[0] and others[
+        0] in reported[0]
+    assert "sentnb run --replace" in reported[0] and "data: not set, here public" in reported[3]
     assert folder(device="cuda", steps=8) == others[0], "the key is of what was asked for"
     Run("05_leapfrog", "small", settings | dict(steps=8)).save()
     assert kept == {path: path.read_bytes() for path in kept}
@@ -437,8 +438,8 @@ def test_difference(tmp_path):
             (dict(mean=45.3127, small=1e-5, claim="fails"), ["pixel-10, verdict"])):
         second = saved(tmp_path/"b", **numbers)
         for pair in ((first, second), (second, first)): assert [*difference(*pair)["where"]] == where
-    told = difference(first, saved(tmp_path/"b", mean=45.32, small=1e-5), tolerance=1e-5).iloc[0]
-    assert (told["first"], told["second"]) == (45.3127, 45.32) and 1e-4 < told["moved"] < 2e-4
+    reported = difference(first, saved(tmp_path/"b", mean=45.32, small=1e-5), tolerance=1e-5).iloc[0]
+    assert (reported["first"], reported["second"]) == (45.3127, 45.32) and 1e-4 < reported["moved"] < 2e-4
     with pytest.raises(ValueError, match="tolerance=-1: expected at least 0"): difference(first, first, -1)
 
 
@@ -466,22 +467,23 @@ def test_compare(tmp_path):
     run.add("pixel_table5", "our own setting", "en", 1.0)
     run.save()
     for source in (run, load_run(tmp_path)):
-        beside = compare(source, "pixel_table5")
-        assert len(beside) == 241 and beside["scale"].value_counts().to_dict() == {"not run": 238, "small": 3}
-        cell = beside[(beside["row"] == "A + S_n | de") & (beside["column"] == "en")].iloc[0]
+        comparison = compare(source, "pixel_table5")
+        assert len(comparison) == 241 and comparison["scale"].value_counts().to_dict() == {"not run": 238,
+                                                                                           "small": 3}
+        cell = comparison[(comparison["row"] == "A + S_n | de") & (comparison["column"] == "en")].iloc[0]
         assert (cell["paper"], cell["ours"], cell["difference"]) == (77.40, 59.1235, pytest.approx(-18.2765))
-        assert beside.iloc[-1]["row"] == "our own setting" and math.isnan(beside.iloc[-1]["paper"])
-        absent = beside[beside["scale"] == "not run"]
+        assert comparison.iloc[-1]["row"] == "our own setting" and math.isnan(comparison.iloc[-1]["paper"])
+        absent = comparison[comparison["scale"] == "not run"]
         assert absent[["ours", "low", "high", "difference"]].isna().all(axis=None)
 
 
 def test_compare_maps_names_and_units(tmp_path):
     run = Run("x", "small", {}, folder=tmp_path)
     run.add("mine", "cycle 1", "English", 0.6, low=0.5, high=0.7)
-    beside = compare(run, "mine", "pixel_table5", {"cycle 1": "P_10 + A | Iter.1"}, {"English": "en"},
-                     factor=100)
-    found = beside[beside["scale"] == "small"]
-    assert len(beside) == 240 and len(found) == 1
+    comparison = compare(run, "mine", "pixel_table5", {"cycle 1": "P_10 + A | Iter.1"}, {"English": "en"},
+                         factor=100)
+    found = comparison[comparison["scale"] == "small"]
+    assert len(comparison) == 240 and len(found) == 1
     assert found[["row", "column", "paper", "ours", "low",
                   "high"]].to_numpy().tolist() == [["P_10 + A | Iter.1", "en", 79.46, 60, 50, 70]]
     assert run.numbers["value"].tolist() == [0.6]
@@ -494,29 +496,29 @@ def test_a_demo_never_stands_beside_a_paper_unmarked(tmp_path):
     run.save()
     for source in (run, load_run(tmp_path)):
         with pytest.raises(ValueError, match="demonstration"): compare(source, "pixel_table5")
-        beside = compare(source, "pixel_table5", demonstration=True)
-        assert set(beside["scale"]) == {"not run", "demo (demonstration)"}
-        assert "demo (demonstration)" in results.to_markdown(beside)
-        assert "demo (demonstration)" in results.to_html(beside)
+        comparison = compare(source, "pixel_table5", demonstration=True)
+        assert set(comparison["scale"]) == {"not run", "demo (demonstration)"}
+        assert "demo (demonstration)" in results.to_markdown(comparison)
+        assert "demo (demonstration)" in results.to_html(comparison)
 
 
 @pytest.mark.parametrize("table", results.tables())
 def test_what_was_not_run_says_so(table):
-    beside = compare(None, table)
-    assert set(beside["scale"]) == {"not run"} and len(beside) == len(results.published(table))
-    wide = results.side_by_side(beside)
-    assert sum(cell.endswith("/ not run") for cell in wide.to_numpy().ravel()) == len(beside)
+    comparison = compare(None, table)
+    assert set(comparison["scale"]) == {"not run"} and len(comparison) == len(results.published(table))
+    wide = results.side_by_side(comparison)
+    assert sum(cell.endswith("/ not run") for cell in wide.to_numpy().ravel()) == len(comparison)
 
 
 def test_side_by_side_is_laid_out_as_in_the_paper(tmp_path):
-    beside = compare(make(tmp_path), "pixel_table5")
-    wide = results.side_by_side(beside, digits=1, intervals=True)
+    comparison = compare(make(tmp_path), "pixel_table5")
+    wide = results.side_by_side(comparison, digits=1, intervals=True)
     assert wide.shape == (16, 15) and list(wide.columns[:10]) == LANGUAGES and wide.index[0] == "A + S_n | de"
     assert wide.loc["A + S_n | de", "en"] == "77.40 / 59.1"
     assert wide.loc["A + S_n | de", "zh"] == "23.51 / 0.0 [-1.0, 1.0]"
-    lines = results.to_markdown(beside).splitlines()
+    lines = results.to_markdown(comparison).splitlines()
     assert len(lines) == 18 and {line.replace("\\|", "").count("|") for line in lines} == {17}
-    html = results.to_html(beside)
+    html = results.to_html(comparison)
     assert html.count("<tr>") == 17 and html.count("<td>") == 240 and "<b>59.12</b>" in html
 
 

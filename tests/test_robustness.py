@@ -76,12 +76,12 @@ def test_score(pairs):
 def test_the_pairs_are_encoded_once(pairs):
     encoder = Hashed()
     probe = Robustness(encoder, *pairs, redraws=10)
-    clean = [text for asked in encoder.asked for text in asked]
+    clean = [text for request in encoder.asked for text in request]
     assert sorted(clean) == sorted({*pairs[0], *pairs[1]})
     encoder.asked.clear()
     probe.table(sides="both")
-    assert not {text for asked in encoder.asked for text in asked} & set(clean)
-    assert all(len(set(asked)) == len(asked) for asked in encoder.asked)
+    assert not {text for request in encoder.asked for text in request} & set(clean)
+    assert all(len(set(request)) == len(request) for request in encoder.asked)
     encoder.asked.clear()
     effect = probe.effect("word_shuffle", rate=0)
     assert encoder.asked == [] and not effect.samples.any()
@@ -199,9 +199,9 @@ def test_committed_runs_fill_their_tables(root, notebook, tables, claims):
         pytest.skip(f"{notebook} was not run at small yet: sentnb run {notebook} -p small")
     record = results.load_run(folder)
     for table in tables:
-        beside = results.compare(record, table)
-        printed = beside["paper"].notna()
-        assert printed.any() and beside[printed]["ours"].notna().all(), table
+        comparison = results.compare(record, table)
+        printed = comparison["paper"].notna()
+        assert printed.any() and comparison[printed]["ours"].notna().all(), table
     assert sorted(record.claims["claim"]) == claims and set(record.claims["verdict"]) <= set(results.VERDICTS)
 
 

@@ -113,8 +113,8 @@ def test_scores_refuse_what_they_cannot_compare():
 def test_a_claim_writes_and_settles_its_parts(tmp_path):
     run, scores = Run("03_alignment", "small", {}, folder=tmp_path), scores_of(name="English")
     parts = [scores.lead("better", over) > 0 for over in ("base", "plain")] + [not_run("another")]
-    said = run.claim("pixel-6", parts, "one", "gains", "{claim}: {row}, {name}", "less {over}")
-    assert said == "inconclusive at this scale"
+    verdict_text = run.claim("pixel-6", parts, "one", "gains", "{claim}: {row}, {name}", "less {over}")
+    assert verdict_text == "inconclusive at this scale"
     written = run.rows("gains")
     assert written[["row", "column"]].to_numpy().tolist() == [["pixel-6: better, English", "less base"],
                                                               ["pixel-6: better, English", "less plain"]]

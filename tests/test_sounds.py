@@ -33,11 +33,11 @@ RNG = np.random.default_rng(0)
 def mel(hertz): return 1127*math.log(1 + hertz/700)
 
 
-def triangle(place, band, bands, rate):
+def triangle(position, band, bands, rate):
     "The weight of a frequency in a band."
     low, high = mel(20), mel(rate/2)
     width = (high - low)/(bands + 1)
-    return max(0, 1 - abs(mel(place) - low - (band + 1)*width)/width)
+    return max(0, 1 - abs(mel(position) - low - (band + 1)*width)/width)
 
 
 def log_mel_by_hand(wave, rate, bands, frames):
@@ -215,8 +215,8 @@ LABELS = np.arange(24) % 5
 
 
 def of_sounds(**changes):
-    given = dict(pictures=CELLS, labels=LABELS, patch_size=24, views="dropout", positions=False) | changes
-    return PictureSupCon(**given)
+    options = dict(pictures=CELLS, labels=LABELS, patch_size=24, views="dropout", positions=False) | changes
+    return PictureSupCon(**options)
 
 
 def test_two_views_are_two_draws_of_dropout():

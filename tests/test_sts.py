@@ -21,8 +21,8 @@ class Hashed:
         x = np.full((len(texts), self.d), .01, np.float32)
         for row, text in zip(x, texts):
             for i in range(len(text)):
-                place = sum(ord(c) * 31**k for k, c in enumerate(text[i:i + 3]))
-                row[place % self.d] += 1
+                hashed = sum(ord(c) * 31**k for k, c in enumerate(text[i:i + 3]))
+                row[hashed % self.d] += 1
         return x
 
 
@@ -124,13 +124,13 @@ def test_families_and_average_are_those_of_table_5():
         for row in csv.DictReader(file):
             columns.setdefault((row["row_group"], row["row"]), {})[row["column"]] = float(row["value"])
     assert len(columns) == 16
-    off = []
+    differing = []
     for key, printed in columns.items():
         means = sts.add_family_means({language: printed[language] for language in LANGUAGES})
         assert set(means) == set(printed), key
         # each is printed to .005, and so is their mean
-        off += [(key, name) for name in printed if abs(printed[name] - means[name]) > .0101]
-    assert off == []
+        differing += [(key, name) for name in printed if abs(printed[name] - means[name]) > .0101]
+    assert differing == []
 
 
 def test_interval_covers_what_it_should():

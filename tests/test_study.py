@@ -13,6 +13,9 @@ from hypothesis import given, settings as with_settings, strategies as st
 from sentnb import results
 from sentnb.encoders.base import TextsTruncated, report_truncation
 from sentnb.experiments.study import Study, warmup_steps
+from sentnb.training import Branch, Stage
+from sentnb.training.branches import TimeIsUp
+from training_runs import tiny
 
 TABLE = dict(
     data=dict(
@@ -25,7 +28,7 @@ COMPUTES = TABLE | dict(training=TABLE["training"] | dict(threads=(1, 1, None)))
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch) -> Path:
+def study_folder(tmp_path, monkeypatch) -> Path:
     "Figures and cache of these tests; the environment as it was when they are over."
     for variable in ("SENTNB_FIGURES", "SENTNB_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path/variable[7:].lower()))
@@ -136,11 +139,11 @@ def test_fewer_seeds_are_another_run(capsys):
         ] == [True, True, False, False, False]
 
 
-def test_it_unpacks(place):
+def test_it_unpacks(study_folder):
     study = Study("98_x", COMPUTES)
     settings, run, store, seeds, device = study
     assert settings is study.settings and isinstance(run, results.Run) and seeds == [0, 1]
-    assert store.is_dir() and store.parent == place/"cache"/"98_x"
+    assert store.is_dir() and store.parent == study_folder/"cache"/"98_x"
     assert device in ("cpu", "cuda") and run.settings["device"] == device
 
 
@@ -186,6 +189,9 @@ def test_threads_and_where_they_wait(python):
     code = """
 import os
 from sentnb.experiments.study import Study, warmup_steps
+from sentnb.training import Branch, Stage
+from sentnb.training.branches import TimeIsUp
+from training_runs import tiny
 import sys
 print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))))
@@ -210,6 +216,9 @@ def test_bars_are_silenced_whenever_tqdm_was_loaded(python):
 import io
 from tqdm import tqdm
 from sentnb.experiments.study import Study, warmup_steps
+from sentnb.training import Branch, Stage
+from sentnb.training.branches import TimeIsUp
+from training_runs import tiny
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 file = io.StringIO()
@@ -268,6 +277,26 @@ def test_arrays_come_back_as_arrays():
     assert whole.dtype == np.float16 and study.cached("vectors", "key", pytest.fail).dtype == np.float16
 
 
+def test_a_curve_that_was_stopped_goes_on():
+    "Its stages continue one another, and nothing is measured twice; with one more point it is another curve."
+    study, scored = Study("98_x", TABLE), []
+    def make_stage(steps): return Stage("pilot", [("red", "new"), ("blue", "old")], steps=steps, batch_size=2)
+    root = Branch.root(tiny(), study.store).grow("before", make_stage(1))
+    def score(encoder):
+        scored.append(float(encoder.vit.layernorm.weight.detach().norm()))
+        return scored[-1]
+    def measure(points, evaluate, **options):
+        return study.measure_curve("pilot", root, make_stage, points, evaluate, key="norm", seed=0, **options)
+    with pytest.raises(TimeIsUp): measure([1, 3], score, until=0.)
+    curve = measure([1, 3], score)
+    assert list(curve) == [0, 1, 3] and list(curve.values()) == scored and len(set(scored)) == 3
+    assert measure([1, 3], pytest.fail) == curve and measure(None, pytest.fail) == {}
+    longer = measure([1, 3, 4], score)
+    assert {steps: longer[steps] for steps in curve} == curve and len(scored) == 7
+    assert not list(study.store.glob("pilot-*")), "the encoders are not kept"
+    assert root.folder.is_dir(), "where the curve begins is kept"
+
+
 @pytest.mark.parametrize("value, message", [
     ({1: 2}, "has the key 1"), ([object()], "a value of type object cannot be cached"),
     (dict(a={2.5}), "a value of type set cannot be cached")])
@@ -293,10 +322,10 @@ def test_finish_saves_and_clears_what_is_not_resumed(capsys):
         study.record(word="typo", sizes=(1, 2))
         study.finish()
         assert study.store.exists() == resume or not list(study.store.iterdir())
-        said = capsys.readouterr().out
-        assert "figures: none" in said and re.search(r"table: .*98_x/demo/numbers.csv", said)
-        told = json.loads((study.run.folder/"run.json").read_text())
-        assert told["settings"]["word"] == "typo" and told["settings"]["sizes"] == [1, 2]
+        output = capsys.readouterr().out
+        assert "figures: none" in output and re.search(r"table: .*98_x/demo/numbers.csv", output)
+        recorded = json.loads((study.run.folder/"run.json").read_text())
+        assert recorded["settings"]["word"] == "typo" and recorded["settings"]["sizes"] == [1, 2]
         assert results.load_run(study.run.folder).numbers["value"].tolist() == [1.]
 
 
@@ -306,18 +335,18 @@ def test_what_draws_is_recorded():
     class Tokens: ...
     study.record_fonts(TextRenderer(RenderConfig(strategy="words")), Tokens())
     folder = study.run.save()
-    told = json.loads((folder/"run.json").read_text())
-    assert told["fonts"] and {"pango", "cairo"} <= set(told["versions"])
+    recorded = json.loads((folder/"run.json").read_text())
+    assert recorded["fonts"] and {"pango", "cairo"} <= set(recorded["versions"])
 
 
 def test_branches_are_noted():
     from types import SimpleNamespace
     study = Study("98_x", TABLE)
-    made = dict(key="abc", parent="def", seconds=1.234, commits=("c1", "c2+"))
+    branch_fields = dict(key="abc", parent="def", seconds=1.234, commits=("c1", "c2+"))
     cut = [dict(loss=1), dict(truncated={"at 9 patches": 3, "at 8 patches": 1}),
            dict(truncated={"at 9 patches": 1})]
-    study.record_branches({"+ allNLI": SimpleNamespace(**made, history=[dict(loss=1)]),
-                         "+ long": SimpleNamespace(**made, history=cut)})
-    told = json.loads((study.run.save()/"run.json").read_text())
+    study.record_branches({"+ allNLI": SimpleNamespace(**branch_fields, history=[dict(loss=1)]),
+                         "+ long": SimpleNamespace(**branch_fields, history=cut)})
+    recorded = json.loads((study.run.save()/"run.json").read_text())
     known = dict(key="abc", parent="def", seconds=1.2, commits=["c1", "c2+"])
-    assert told["notes"]["branches"] == {"+ allNLI": known, "+ long": known | dict(texts_truncated=5)}
+    assert recorded["notes"]["branches"] == {"+ allNLI": known, "+ long": known | dict(texts_truncated=5)}

@@ -80,8 +80,8 @@ def test_what_was_chosen_by_one_dev_is_not_given_for_another(tmp_path):
 def test_of_a_killed_training_both_pieces_are_told(tmp_path, monkeypatch):
     root, commits = Branch.root(tiny(), tmp_path), iter(["before", "after"])
     monkeypatch.setattr(branches, "code_state", lambda: dict(commit=next(commits), dirty=False))
-    options, looks = dict(eval_every=1, save_every=1, show_progress=False), iter(range(3))
-    def dies(encoder): return next(looks)   # at its fourth look
+    options, look_numbers = dict(eval_every=1, save_every=1, show_progress=False), iter(range(3))
+    def dies(encoder): return next(look_numbers)   # at its fourth look
     with pytest.raises(StopIteration): root.grow("A", one_stage(steps=6), dev=dies, **options)
     whole = root.grow("A", one_stage(steps=6), dev=lambda encoder: 0., **options)
     assert [(piece["commit"], piece["steps"]) for piece in whole.pieces] == [("before", 3), ("after", 3)]

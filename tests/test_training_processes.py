@@ -41,9 +41,9 @@ def two_encoder():
 
 def run_as_rank(rank, folder):
     as_rank(rank, folder)
-    def never(*arguments, **options): raise AssertionError("only the first process does this")
+    def refuse(*arguments, **options): raise AssertionError("only the first process does this")
     if rank:   # the first process alone measures and writes
-        checkpoint.Progress.save = PixelEncoder.save_pretrained = checkpoint.remove_leftovers = never
+        checkpoint.Progress.save = PixelEncoder.save_pretrained = checkpoint.remove_leftovers = refuse
     write = checkpoint.Progress.save
     def slowly(run):   # the other is at the next piece long before
         time.sleep(.3)
@@ -52,7 +52,7 @@ def run_as_rank(rank, folder):
     encoder = two_encoder()
     if rank: torch.nn.init.zeros_(encoder.vit.layernorm.weight)   # all begin with the weights of the first
     for stop in (3, 4, None):
-        dev = never if rank else nearness
+        dev = refuse if rank else nearness
         history = quick(encoder, TWO, folder/"run", dev=dev, eval_every=2, stop_after=stop)
     assert (folder/"run"/"02-reasoning"/"config.json").exists() and not encoder.training
     save_file(encoder.state_dict(), folder/f"{rank}.safetensors")

@@ -283,7 +283,7 @@ def test_what_training_cuts_is_said_once_a_stage(begin, unit, options, tmp_path,
     stages = [Stage(name, list(zip(texts, texts)), steps=4, batch_size=16, max_length=length)
               for name, length in (("short", 4), ("whole", 16))]
     for _ in range(3): history = quick(begin(), stages, tmp_path, **options)
-    said = [warning for warning in recwarn.list if warning.category is TextsTruncated]
-    message, = [str(warning.message) for warning in said]
+    warnings_shown = [warning for warning in recwarn.list if warning.category is TextsTruncated]
+    message, = [str(warning.message) for warning in warnings_shown]
     assert message == f"stage 'short': 64 of 128 texts were truncated at 4 {unit}"
     assert [row.get("truncated") for row in history] == [{f"at 4 {unit}": 16}]*4 + [None]*4

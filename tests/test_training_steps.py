@@ -47,8 +47,8 @@ def assert_stepped(encoder, before, rate):
 # --- one step ---
 
 def manual_loss(encoder, stage, batch, task=0):
-    made = Batches(stage, encoder, first=batch, task=task)[0]
-    return info_nce(*encoder(*made.tensors).chunk(2))
+    batch_made = Batches(stage, encoder, first=batch, task=task)[0]
+    return info_nce(*encoder(*batch_made.tensors).chunk(2))
 
 
 def test_accumulated_gradients_add_no_negatives(tmp_path, descent):
@@ -152,9 +152,9 @@ def test_batches_are_distinct_and_epochs_whole(data):
 def test_orders_differ_between_epochs_and_seeds():
     epochs = [tuple(batch_indices(30, 30, epoch, seed)) for epoch in range(3) for seed in range(2)]
     assert len(set(epochs)) == 6
-    def of(epoch): return {i for b in range(3) for i in batch_indices(10, 3, 3*epoch + b, 0)}
-    ever = set().union(*(set(range(10)) - of(epoch) for epoch in range(40)))
-    assert len(ever) == 10, "the example that an epoch leaves out is another each time"
+    def drawn_in(epoch): return {i for b in range(3) for i in batch_indices(10, 3, 3*epoch + b, 0)}
+    union = set().union(*(set(range(10)) - drawn_in(epoch) for epoch in range(40)))
+    assert len(union) == 10, "the example that an epoch leaves out is another each time"
 
 
 @settings(deadline=None, max_examples=60)
@@ -185,8 +185,8 @@ def test_groups_decide_the_batches_and_the_settings():
 # --- views ---
 
 def tuples_of(view, examples, batch=0):
-    made = Batches(Stage("reasoning", examples, InfoNCE(view), batch_size=len(examples)), tiny())[batch]
-    return list(zip(*np.array(made.texts).reshape(made.num_views, -1).tolist()))
+    batch_made = Batches(Stage("reasoning", examples, InfoNCE(view), batch_size=len(examples)), tiny())[batch]
+    return list(zip(*np.array(batch_made.texts).reshape(batch_made.num_views, -1).tolist()))
 
 
 def test_typos_meet_a_share_of_the_first_members():
@@ -242,9 +242,9 @@ def test_pairs_and_their_hard_negatives_stay_together():
 
 def image_batch(view, encoder, batch=0, process=0, processes=1):
     stage = Stage("visual", TEXTS, InfoNCE(view), batch_size=8)
-    made = Batches(stage, encoder, first=batch, process=process, processes=processes)[0]
-    assert made.num_views == 2
-    return [tensor.numpy() for tensor in made.tensors]
+    batch_made = Batches(stage, encoder, first=batch, process=process, processes=processes)[0]
+    assert batch_made.num_views == 2
+    return [tensor.numpy() for tensor in batch_made.tensors]
 
 
 def continuous(): return tiny(render=RenderConfig(strategy="continuous", max_patches=16))

@@ -45,12 +45,12 @@ def test_words_of_tokens_and_of_patches_are_the_same(tokens, punctuation):
 def test_the_state_of_a_word_is_the_mean_over_its_pieces(tokens):
     text = clean("The plane, 飞机")
     with torch.no_grad(): states, _ = tokens.hidden_states(*tokens.collate([text]))
-    given, known = word_states(states, piece_shares(tokens, [text]))
+    word_vectors, known = word_states(states, piece_shares(tokens, [text]))
     offsets = tokens.tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
     for k, (start, end) in enumerate(word_spans(text)):
         pieces = [i for i, (a, b) in enumerate(offsets) if a < b and a < end and b > start]
         assert pieces and known[0, k]
-        torch.testing.assert_close(given[0, k], states[0, pieces].mean(0))
+        torch.testing.assert_close(word_vectors[0, k], states[0, pieces].mean(0))
 
 
 def test_a_word_that_is_cut_has_no_state(tokens):
@@ -70,12 +70,12 @@ def test_the_loss_is_that_of_a_loop(tokens):
     for text in map(clean, TEXTS):
         wanted, known = teacher.states(*teacher.collate([text]))
         with torch.no_grad(): states, _ = encoder.hidden_states(*encoder.collate([text], 24))
-        at, distances = 1, []
+        offset, distances = 1, []
         for k, (_, n) in enumerate(encoder.renderer.word_patches(text)):
-            if known[0, k] and at + n <= 24:
-                with torch.no_grad(): given = state(states[0, at:at + n].mean(0))
-                distances.append(float((given - wanted[0, k]).square().mean()))
-            at += n
+            if known[0, k] and offset + n <= 24:
+                with torch.no_grad(): word_vectors = state(states[0, offset:offset + n].mean(0))
+                distances.append(float((word_vectors - wanted[0, k]).square().mean()))
+            offset += n
         each.append(np.mean(distances) if distances else 0)
     assert float(loss) == pytest.approx(np.mean(each), rel=1e-4)
 

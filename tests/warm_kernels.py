@@ -29,11 +29,11 @@ def serve():
     for name in LOADED: importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)   # nobody waits for the children
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         if child := os.fork():
             os.setpgid(child, child)   # before anyone asks for its group
             print(child, flush=True)
-        else: become(**asked)
+        else: become(**request)
 
 
 def become(arguments: list[str], env: dict[str, str], cwd: str|None):

@@ -105,39 +105,42 @@ def _load_original(dataset: Dataset, config: str, split: str, columns: list[str]
 class DataWarning(UserWarning):
     "A copy of a data set may be incomplete, or have rows twice."
 
-def _check_scores(place: str, column: str, values: list, low: float, high: float) -> None:
+def _check_scores(source_name: str, column: str, values: list, low: float, high: float) -> None:
     "ValueError: a score is outside of the range, or all are equal. None and nan stand for a missing score."
     scores = {number: value for number, value in enumerate(values) if value is not None and value == value}
     for number, value in scores.items():
         if not isinstance(value, (int, float)) or not low <= value <= high:
-            raise ValueError(f"{place}: row {number} has {column}={value!r}, expected a number from {low:g} "
+            raise ValueError(
+                f"{source_name}: row {number} has {column}={value!r}, expected a number from {low:g} "
                              f"to {high:g}; fetch the copy again")
     if len(values) > 1 and len(set(scores.values())) < 2:
         only = " or ".join(f"{value:g}" for value in set(scores.values())) or "missing"
-        raise ValueError(f"{place}: {column} is {only} in all {len(values)} rows, and a correlation "
+        raise ValueError(f"{source_name}: {column} is {only} in all {len(values)} rows, and a correlation "
                          "with a constant is undefined; fetch the copy again")
 
-def _check_classes(place: str, column: str, values: list, classes: tuple) -> None:
+def _check_classes(source_name: str, column: str, values: list, classes: tuple) -> None:
     "ValueError: an unknown class. DataWarning: a class has no row."
     expected = ", ".join(map(str, classes))
     for number, value in enumerate(values):
         if value not in classes:
-            raise ValueError(f"{place}: row {number} has {column}={value!r}, expected one of {expected}; "
+            raise ValueError(
+                f"{source_name}: row {number} has {column}={value!r}, expected one of {expected}; "
                              "fetch the copy again")
     if missing := [str(name) for name in classes if name not in values]:
-        warnings.warn(f"{place}: no row has the {column} {', '.join(missing)}; expected all of {expected}",
+        warnings.warn(
+            f"{source_name}: no row has the {column} {', '.join(missing)}; expected all of {expected}",
                       DataWarning, stacklevel=4)
 
 def _check_values(dataset: Dataset, split: str, rows: list[dict], columns: list[str]|None) -> None:
     "Compare the rows with the ranges and classes of the declaration; whole rows also with each other."
-    place = f"{dataset.name}, split {split!r}"
+    source_name = f"{dataset.name}, split {split!r}"
     for column, (low, high) in dataset.ranges.items():
-        if column in rows[0]: _check_scores(place, column, [row[column] for row in rows], low, high)
+        if column in rows[0]: _check_scores(source_name, column, [row[column] for row in rows], low, high)
     for column, classes in dataset.classes.items():
-        if column in rows[0]: _check_classes(place, column, [row[column] for row in rows], classes)
+        if column in rows[0]: _check_classes(source_name, column, [row[column] for row in rows], classes)
     if columns or dataset.repeated or not (dataset.ranges or dataset.classes): return
     repeated = len(rows) - len({repr(row) for row in rows})
-    if repeated: warnings.warn(f"{place}: {repeated} of {len(rows)} rows are repetitions of others",
+    if repeated: warnings.warn(f"{source_name}: {repeated} of {len(rows)} rows are repetitions of others",
                                DataWarning, stacklevel=3)
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #da415cd1

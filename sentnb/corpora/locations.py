@@ -201,8 +201,8 @@ def _check_snapshot(dataset: Dataset, commit: str, table=None) -> None:
     for file in filter(Path.is_file, files):
         try: check_hub_file(file)
         except ValueError as error:
-            more = f"; delete what was made of it, too: {', '.join(sorted(prepared))}" if prepared else ""
-            raise ValueError(f"{dataset.name}: {error}{more}") from None
+            suffix = f"; delete what was made of it, too: {', '.join(sorted(prepared))}" if prepared else ""
+            raise ValueError(f"{dataset.name}: {error}{suffix}") from None
 
 def _is_connection_error(error: Exception) -> bool: # False: the Hub answered with an error
     return getattr(error, "response", None) is None

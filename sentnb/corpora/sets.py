@@ -74,12 +74,6 @@ declare("nli/snli", "SNLI dev and test pairs with a gold label",
         splits=("validation", "test"), columns=_NLI,
         classes=_CLASSES, repeated=True, label_names=True, hub_config="plain_text",
         hub_id="stanfordnlp/snli", revision="cdb5c3d5eed6ead6e5a341c8e56e669bb666725b")
-declare("nli/snli_counterfactual", "SNLI subset with counterfactual revisions by people",
-        "Apache-2.0; SNLI CC BY-SA 4.0", "Kaushik et al. 2020",
-        "https://github.com/acmi-lab/counterfactually-augmented-data",
-        splits=("train", "validation", "test"), columns=_NLI,
-        classes=_CLASSES, repeated=True,
-        configs=("original", "revised_premise", "revised_hypothesis"))
 declare("nli/mnli_taxinli", "10k MultiNLI pairs released with TaxiNLI",
         "C-UDA 1.0; MultiNLI: OANC and others", "Joshi et al. 2020; Williams et al. 2018",
         "https://github.com/microsoft/TaxiNLI", columns=(*_NLI, "genre", "mnli_split"),
@@ -104,11 +98,6 @@ declare("facebook/xnli", "MultiNLI's training part, translated by machine: row i
         columns=_NLI,
         classes=_CLASSES, configs=_XNLI, hub_id="facebook/xnli", label_names=True, size=1_200_000_000,
         revision="b8dd5d7af51114dbda02c0e3f6133f332186418e")
-declare("nli/xnli_extra", "XNLI dev and test in Korean and Burmese, row-aligned with nli/xnli",
-        "ko CC BY-SA 4.0, my CC BY-NC 4.0", "Ham et al. 2020; Htet & Dras 2025",
-        "https://github.com/kakaobrain/KorNLUDatasets",
-        splits=("validation", "test"), columns=_NLI,
-        classes=_CLASSES, configs=("ko", "my"))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #3b331ab0
 _PAIR = ("sent0", "sent1")
@@ -129,10 +118,6 @@ declare("nli/triplets_xnli", "anchor, entailed, contradicted per language, from 
         columns=(*_TRIPLET, *_ORIGIN), configs=(*_XNLI, "ko", "my"))
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #1ca93e15
-declare("nli/breaking_nli", "probes of lexical inference on premises of SNLI",
-        "CC BY-SA 4.0", "Glockner et al. 2018", "https://github.com/BIU-NLP/Breaking_NLI",
-        splits=("test",), columns=(*_NLI, "category"),
-        classes=_CLASSES)
 declare("nli/rte", "PASCAL RTE 1-3, two labels",
         "unknown", "Dagan et al. 2006", "https://www.nltk.org/nltk_data",
         splits=("train", "test"), columns=_NLI,
@@ -142,15 +127,6 @@ declare("nli/ocnli", "Chinese NLI, 10k of train and dev",
         splits=("train", "validation"), columns=_NLI,
         classes=_CLASSES,
         pretraining=PretrainingRole("ocnli", {"zh": _NLI_PAIR}, isolated=True, order=10))
-declare("nli/jnli", "Japanese NLI of JGLUE",
-        "CC BY-SA 4.0", "Kurihara et al. 2022", "https://github.com/yahoojapan/JGLUE",
-        splits=("validation", "test"), columns=_NLI,
-        classes=_CLASSES, repeated=True)
-declare("nli/indonli", "Indonesian NLI",
-        "CC BY-SA and Apache-2.0 by premise", "Mahendra et al. 2021",
-        "https://github.com/ir-nlp-csui/indonli",
-        splits=("train", "validation", "test_lay", "test_expert"), columns=_NLI,
-        classes=_CLASSES, repeated=True)
 
 # %% ../../nbs/api/1_corpora/02_sets.ipynb #33325b69
 def _own_columns(languages): # each column is named after its language

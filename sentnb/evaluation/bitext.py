@@ -17,7 +17,7 @@ import numpy as np
 from ..core import in_range, one_of, optional
 from ..corpora.loading import load
 from ..encoders.base import distinct_vectors
-from .nearest import Nearest, approximate_neighbours, neighbours, unit_vectors
+from .nearest import Nearest, faiss_neighbours, neighbours, unit_vectors
 from ..results import wilson
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #c1013d15
@@ -336,7 +336,7 @@ def mine(
     retrieval: str = "max", # one of RETRIEVALS
     margin: str = "ratio", # one of MARGINS
     block: int = 2048, # tile size of the search
-    exact: bool = True, # False: `approximate_neighbours`, for millions of sentences
+    index: str|None = None, # of `faiss_neighbours`, for millions of sentences; None: `neighbours`, exact
     **search: Any, # options of the search: show_progress, probes, resume_folder, ...
 ) -> list[tuple[int, int, float]]: # row of x, row of y, score; best first
     """Mine likely translations. With `max` and `intersect` a sentence is in at most one pair.
@@ -362,8 +362,8 @@ def mine(
         one of MARGINS
     block : int, default 2048
         tile size of the search
-    exact : bool, default True
-        False: `approximate_neighbours`, for millions of sentences
+    index : str|None, default None
+        of `faiss_neighbours`, for millions of sentences; None: `neighbours`, exact
     **search : Any
         options of the search: show_progress, probes, resume_folder, ...
 
@@ -373,8 +373,9 @@ def mine(
         row of x, row of y, score; best first
     """
     check_mining_options(retrieval, margin, threshold)
-    search_function = neighbours if exact else approximate_neighbours
-    pairs = select_pairs(search_function(x, y, k, block=block, **search), retrieval, margin)
+    if index is None: nearest = neighbours(x, y, k, block=block, **search)
+    else: nearest = faiss_neighbours(x, y, k, index, block=block, **search)
+    pairs = select_pairs(nearest, retrieval, margin)
     return pairs if threshold is None else [pair for pair in pairs if pair[2] >= threshold]
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #23e5a785

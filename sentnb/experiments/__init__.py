@@ -19,7 +19,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__, study=["Study", "warmup_steps"],
     requirements=["Requirement", "locate_requirements", "fetch_requirements"],
     plan=["Plan", "Shape", "Training", "compare_with_run", "list_datasets", "read_shape",
-          "list_scored_datasets"], shipping=["reload_in_half_precision", "score_table", "ship_checkpoint"])
+          "list_scored_datasets", "plan_learning_curve"],
+    shipping=["reload_in_half_precision", "score_table", "ship_checkpoint"])
 __all__ += [
     "Experiment", "read_introduction", "list_experiments", "find_experiment", "read_parameters",
     "parse_value", "parse_assignments",

@@ -72,8 +72,8 @@ def _check_parser(commands) -> None:
 def _diff_parser(commands) -> None:
     command = commands.add_parser("diff", help="compare the numbers and verdicts of two runs",
                                   description="Exit status: 0, or 1 where something differs.")
-    for place in ("first", "second"):
-        command.add_argument(place, help="a folder with numbers.csv, or NAME/PROFILE: 05_leapfrog/small")
+    for side in ("first", "second"):
+        command.add_argument(side, help="a folder with numbers.csv, or NAME/PROFILE: 05_leapfrog/small")
     command.add_argument("--tolerance", type=float, default=1e-4, metavar="T",
                          help="what counts as the same, relative to the number or the farther end of its "
                               "interval; default: %(default)s")
@@ -90,9 +90,15 @@ def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--device", metavar="NAME",
                          help="cpu, cuda, cuda:1 ...; default: cuda where torch sees one, else cpu")
 
+def _process_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--processes", type=int, metavar="N",
+                         help="encode in N processes of one thread each; the result does not depend on N. "
+                              "Default: in one, with the threads of torch")
+
 def _file_parsers(commands) -> None:
     command = commands.add_parser("encode", help="encode the lines of a file, or a column of a table",
-                                  **PLAIN, description="Write a float32 row for each text into a .npy file:\n"
+                                  **PLAIN, description="Write a float32 row for each text into a .npy file. "
+                                  "Stopped, the same command goes on:\n"
                                   "sentnb encode lines.txt -m sentnb-small -o lines.npy\n"
                                   "sentnb encode table.csv --column title -m sentnb-small -o titles.npy")
     command.add_argument("file", help="a UTF-8 text file, a text on each line; - for stdin; "
@@ -101,6 +107,7 @@ def _file_parsers(commands) -> None:
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
+    _process_option(command)
     _model_options(command)
     command = commands.add_parser("render", help="draw a text as a pixel encoder sees it")
     command.add_argument("text")
@@ -136,9 +143,13 @@ def _mine_parser(commands) -> None:
     command.add_argument("--threshold", type=float, metavar="T", help="the lowest score; default: all")
     command.add_argument("--retrieval", choices=("forward", "backward", "intersect", "max"), default="max",
                          help="whose proposals count; default: max, of both, each sentence once")
-    command.add_argument("--approximate", action="store_true",
-                         help="search through an inverted file (FAISS), for more than some hundred thousand")
-    command.add_argument("--probes", type=int, default=32, help="of its lists, how many are looked into")
+    command.add_argument("--index", choices=("flat", "ivf", "disk"),
+                         help="search with FAISS: all vectors (flat), or an inverted file in memory (ivf) or "
+                              "on disk, which is approximate and for millions of sentences. Default: "
+                              "exact search without FAISS")
+    command.add_argument("--probes", type=int, default=32,
+                         help="of the lists of an inverted file, how many are searched; default: 32")
+    _process_option(command)
     _model_options(command)
 
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #5c1e0f02
@@ -171,7 +182,7 @@ def _list() -> None:
         print(f"{experiment.name:<20} {experiment.title}")
         if experiment.purpose: print(f"{'':<20} {experiment.purpose}")
         print(f"{'':<20} profiles: {profiles}")
-        if others := experiment.others(): print(f"{'':<20} with other settings: {', '.join(others)}")
+        if variants := experiment.others(): print(f"{'':<20} with other settings: {', '.join(variants)}")
     if not known: print("no experiments in nbs/ yet")
 
 def _models() -> None:
@@ -184,12 +195,12 @@ def _count(n: int, noun: str, plural: str="s") -> str: return f"{n} {noun}{plura
 
 def _run(arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
-    asked = (arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output,
-             not arguments.quiet, arguments.replace)
+    request = (arguments.name, arguments.profile, parse_assignments(arguments.parameters), arguments.output,
+               not arguments.quiet, arguments.replace)
     notebook, processes = find_experiment(arguments.name).stem, arguments.processes
     hub_dir() # a mirror that does not exist is an error now, and not where data is read
     with open_messages() as messages:
-        executed = run(*asked) if processes == 1 else run_together(processes, *asked)
+        executed = run(*request) if processes == 1 else run_together(processes, *request)
         folder = find_run_folder(messages, notebook) or runs_folder()/notebook/arguments.profile
         as_it_was = " (nothing has changed, and the run that stood there stays)"*bool(
             count_messages(messages, unchanged=notebook))
@@ -237,10 +248,10 @@ def _diff(arguments: argparse.Namespace) -> int: # exit status
     from sentnb import results
     first, second = (results.load_run(run_named(text)) for text in (arguments.first, arguments.second))
     moved = results.difference(first, second, arguments.tolerance)
-    def shown(value): return f"{value:g}" if isinstance(value, float) else value or "not there"
+    def format_value(value): return f"{value:g}" if isinstance(value, float) else value or "not there"
     for row in moved.to_dict("records"):
-        by = "" if row["moved"] is None else f"  (by {row['moved']:.1e})"
-        print(f"{row['where']}: {shown(row['first'])} -> {shown(row['second'])}{by}")
+        change = "" if row["moved"] is None else f"  (by {row['moved']:.1e})"
+        print(f"{row['where']}: {format_value(row['first'])} -> {format_value(row['second'])}{change}")
     last = len(results.difference(first, second, 0)) - len(moved)
     print(f"{len(first.numbers)} and {len(second.numbers)} numbers, {len(first.claims)} and "
           f"{len(second.claims)} claims: {len(moved)} differences, and {last} below the tolerance of "
@@ -252,7 +263,7 @@ def _encode(arguments: argparse.Namespace) -> None:
     with plain_warnings():
         rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
                                   not arguments.no_normalize, arguments.long, arguments.device,
-                                  arguments.column)
+                                  arguments.column, arguments.processes)
     print(f"{arguments.output}: {_count(rows, 'vector')} of {width} numbers")
 
 def _render(arguments: argparse.Namespace) -> None:
@@ -265,11 +276,11 @@ def _render(arguments: argparse.Namespace) -> None:
 def _mine(arguments: argparse.Namespace) -> None:
     from sentnb.evaluation.mining import mine_files
     options = dict(k=arguments.k, threshold=arguments.threshold, retrieval=arguments.retrieval)
-    if arguments.approximate: options |= dict(exact=False, probes=arguments.probes)
+    if arguments.index: options |= dict(index=arguments.index, probes=arguments.probes)
     output = prepare_output(arguments.output, ".tsv")
     with plain_warnings():
         encoder = load_encoder(arguments.model, arguments.long, arguments.device)
-        pairs = mine_files(encoder, arguments.first, arguments.second, output, **options)
+        pairs = mine_files(encoder, arguments.first, arguments.second, output, arguments.processes, **options)
     print(f"{arguments.output}: {_count(pairs, 'pair')}")
 
 def _convert(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..core import atomic_path, integer, suggest
+from ..core import integer, suggest
 from ..corpora import TABLES, read_columns
 
 # %% ../../nbs/api/5_experiments/09_files.ipynb #d9b984a9
@@ -88,9 +88,9 @@ class _Blanks:
 
     def say(self) -> None:
         if not self.numbers: return
-        more = f" and {len(self.numbers) - 8} more" if len(self.numbers) > 8 else ""
+        suffix = f" and {len(self.numbers) - 8} more" if len(self.numbers) > 8 else ""
         warnings.warn(f"{len(self.numbers)} of {self.count} lines are blank, each encoded as an empty text: "
-                      f"{', '.join(map(str, self.numbers[:8]))}{more}", stacklevel=3)
+                      f"{', '.join(map(str, self.numbers[:8]))}{suffix}", stacklevel=3)
 
 def read_texts(
     path: str, # a text file, "-" for stdin, or a .csv, .tsv, .jsonl or .parquet file
@@ -132,8 +132,9 @@ def encode_file(
     long: str|None=None, # past what the encoder reads at once; as load_encoder takes it
     device: str|None=None, # as load_encoder takes it
     column: str|None=None, # as read_texts takes it
+    processes: int|None=None, # as encode_to_file takes it
 ) -> tuple[int, ...]: # shape [lines, width]
-    """Encode every line into one row of a float32 .npy file, written whole or not at all.
+    """Encode every line into one row of a float32 .npy file; an interrupted call continues when repeated.
 
     Warnings count what was truncated, and the lines that are blank.
 
@@ -155,6 +156,8 @@ def encode_file(
         as load_encoder takes it
     column : str|None, default None
         as read_texts takes it
+    processes : int|None, default None
+        as encode_to_file takes it
 
     Returns
     -------
@@ -170,11 +173,9 @@ def encode_file(
     texts = read_texts(path, column)
     first = next(texts, None)
     if first is None: raise ValueError(f"{path} holds no line")
-    import numpy
+    from sentnb.encoders.shards import encode_to_file
     encoder, blanks = load_encoder(model, long, device), _Blanks(itertools.chain([first], texts))
-    vectors = encoder.encode(blanks, batch_size=batch_size, normalize=normalize)
-    with atomic_path(output) as temporary:
-        numpy.save(temporary, vectors.astype(numpy.float32, copy=False), allow_pickle=False)
+    vectors = encode_to_file(encoder, blanks, output, processes, batch_size=batch_size, normalize=normalize)
     blanks.say()
     return vectors.shape
 
@@ -211,19 +212,19 @@ def load_encoder(
     from sentnb.encoders.text.weights import is_averaged
     device = resolve_device(device)
     if name in recipes.EXTERNAL_MODELS: return recipes.load_external_encoder(name, device, long=long)
-    place, commit = recipes.resolve_model(name)
-    try: folder = checkpoint_folder(place, commit)
+    source, commit = recipes.resolve_model(name)
+    try: folder = checkpoint_folder(source, commit)
     except FileNotFoundError as error:
         near = "" if "did you mean" in str(error) else suggest(name, recipes.EXTERNAL_MODELS)
         advice = f"{error}{near}; `sentnb models` lists the names".replace("?;", "?")
         raise FileNotFoundError(advice) from None
     options = dict(revision=commit, device=device)
     kind = str(read_json(folder/"config.json").get("model_type"))
-    if "pixel" in kind: return encoders.PixelEncoder.from_pretrained(place, **options, long=long)
+    if "pixel" in kind: return encoders.PixelEncoder.from_pretrained(source, **options, long=long)
     if kind.startswith("sentnb-"): # that of a class of ours: sentnb-name is NameEncoder
-        return getattr(encoders, f"{kind[7:].title()}Encoder").from_pretrained(place, revision=commit)
+        return getattr(encoders, f"{kind[7:].title()}Encoder").from_pretrained(source, revision=commit)
     loads = encoders.ConditionalMaskedLanguageModel if is_averaged(folder) else encoders.TextEncoder
-    return loads.from_pretrained(place, **options, long=long)
+    return loads.from_pretrained(source, **options, long=long)
 
 # %% ../../nbs/api/5_experiments/09_files.ipynb #a75cddb7
 def render_text(
@@ -268,7 +269,7 @@ def render_text(
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
     "Inside, a warning is one line on stderr: its sentence."
-    def show(message, *place) -> None: print(f"sentnb: {message}", file=sys.stderr)
+    def show(message, *location) -> None: print(f"sentnb: {message}", file=sys.stderr)
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield

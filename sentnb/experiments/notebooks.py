@@ -64,8 +64,8 @@ def others(self: Experiment) -> list[str]: # "small-1a2b3c4d"
     list[str]
         "small-1a2b3c4d"
     """
-    found = (path.parent.name for path in (runs_folder()/self.name).glob("*-*/run.json"))
-    return sorted(name for name in found if name.partition("-")[0] in PROFILES)
+    profiles = (path.parent.name for path in (runs_folder()/self.name).glob("*-*/run.json"))
+    return sorted(name for name in profiles if name.partition("-")[0] in PROFILES)
 
 @patch
 def runs(self: Experiment) -> list[str]: # profiles
@@ -195,8 +195,8 @@ def find_experiment(
         raise FileNotFoundError(f"there is no notebook at {name}")
     known = sorted((project_root()/"nbs").glob("[0-9]*.ipynb"))
     for path in known:
-        number, _, rest = path.stem.partition("_")
-        if str(name) in (path.stem, number, number.lstrip("0"), rest): return path
+        number, _, title = path.stem.partition("_")
+        if str(name) in (path.stem, number, number.lstrip("0"), title): return path
     stems = [path.stem for path in known]
     near = suggest(name, [*(stem.partition("_")[2] for stem in stems), *stems])
     names = ", ".join(stems) or "none yet"
@@ -332,10 +332,10 @@ def check_values(
             value = json.dumps(values[name])
             raise ValueError(f"{path.stem} has no parameter {name!r}; {name} is a setting of "
                              f"its table: -P 'overrides={{{name}: {value}}}'")
-        more = f"; and settings, to be given in overrides: {', '.join(settings)}" if settings else ""
+        suffix = f"; and settings, to be given in overrides: {', '.join(settings)}" if settings else ""
         near = suggest(name, [*known, *settings])
         raise ValueError(f"{path.stem} has no parameter {name!r}{near or ';'} "
-                         f"it has: {', '.join(known) or 'none'}{more}")
+                         f"it has: {', '.join(known) or 'none'}{suffix}")
     for name, value in values.items(): _check_value(name, value, known[name])
     if settings: check_overrides(settings, values.get("overrides"))
 

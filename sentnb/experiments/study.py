@@ -151,8 +151,8 @@ def _silence_bars() -> None:
     bar.__init__ = functools.partialmethod(bar.__init__, disable=True)
 
 def _check_sources(sources: Mapping[str, Sequence[str]], settings: Mapping[str, Any]) -> dict[str, str]:
-    named = [name for names in sources.values() for name in names]
-    wrong = sorted({name for name in named if name not in settings or named.count(name) > 1})
+    named_rows = [name for names in sources.values() for name in names]
+    wrong = sorted({name for name in named_rows if name not in settings or named_rows.count(name) > 1})
     if wrong:
         raise ValueError(f"sources: {', '.join(wrong)}: expected each setting once, of {', '.join(settings)}")
     return {name: source for source, names in sources.items() for name in names}
@@ -412,6 +412,53 @@ def stored_rows(self: Study,
         Rows.stored(read(), file)
     if not broadcast_from_rank0(file.is_file()): run_on_rank0(write)
     return Rows.mapped(file)
+
+# %% ../../nbs/api/5_experiments/01_study.ipynb #b2d80e56
+@patch
+def measure_curve(self: Study,
+    name: str, # readable part of the file name, and the name of the branches
+    root: Any, # training.Branch from which the curve begins
+    make_stage: Callable[[int], Any], # number of steps -> training.Stage
+    points: Iterable[int]|None, # rising numbers of steps; None: no curve
+    evaluate: Callable[[Any], Any], # encoder -> JSON value
+    key: Any, # JSON: the data of the evaluation
+    **options: Any, # options of `Branch.grow`
+) -> dict[int, Any]: # number of steps -> value; 0 is before any training
+    """Train a chain of stages that continue one another, and measure the encoder before it and at each
+    point.
+
+    Parameters
+    ----------
+    name : str
+        readable part of the file name, and the name of the branches
+    root : Any
+        training.Branch from which the curve begins
+    make_stage : Callable[[int], Any]
+        number of steps -> training.Stage
+    points : Iterable[int]|None
+        rising numbers of steps; None: no curve
+    evaluate : Callable[[Any], Any]
+        encoder -> JSON value
+    key : Any
+        JSON: the data of the evaluation
+    **options : Any
+        options of `Branch.grow`
+
+    Returns
+    -------
+    dict[int, Any]
+        number of steps -> value; 0 is before any training
+    """
+    if not points: return {}
+    def train():
+        chain = root.grow_chain(name, make_stage, points, **options)
+        values = [evaluate(branch.encoder) for branch in chain.values()]
+        for steps in points: chain[steps].remove()
+        return values
+    stages = [make_stage(steps).settings() for steps in points]
+    relevant = [options.get(option) for option in ("seed", "mixed_precision")]
+    values = self.cached(name, [root.key, stages, relevant, key], train, together=True)
+    return dict(zip([0, *points], values))
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e00597f3
 @patch

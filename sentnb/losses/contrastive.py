@@ -32,8 +32,8 @@ def _logits(a: Tensor, b: Tensor, hard_negatives: Tensor|None, queue: Tensor|Non
         diagonal = torch.eye(n, dtype=a.dtype, device=a.device)
         logits = logits + F.pad(diagonal, (n, len(candidates) - 2*n)) * hard_negative_weight
     if own_keys is not None:
-        own = F.pad(own_keys, (len(candidates) - own_keys.shape[1], 0))
-        logits = logits.masked_fill(own, -math.inf)
+        padded_keys = F.pad(own_keys, (len(candidates) - own_keys.shape[1], 0))
+        logits = logits.masked_fill(padded_keys, -math.inf)
     return logits
 
 def _check_own_keys(own_keys: Tensor|None, anchors: int, queue: Tensor|None) -> None:
@@ -287,8 +287,8 @@ def positive_info_nce(
         scalar; float32, or float64 if an argument is
     """
     positives = F.cosine_similarity(a, b)/temperature
-    others = torch.full_like(positives, math.log(max(len(a) - 1, 1e-30)))
-    return (torch.logaddexp(positives, others) - positives).mean()
+    log_count = torch.full_like(positives, math.log(max(len(a) - 1, 1e-30)))
+    return (torch.logaddexp(positives, log_count) - positives).mean()
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #15fa8be2
 @validated_vectors("a", "b", variant=one_of("paper", "released"))

@@ -37,8 +37,8 @@ class TestFilter:
     ):
         self.tests, self.within = tests if tests is None else list(tests), within
         self.banned = corpora.test_sentences(tests) if tests is None or self.tests else {}
-        said = self.tests or ("every test" if tests is None else "no test")
-        self.notes: dict[str, Any] = {"clean of": said}
+        tests_label = self.tests or ("every test" if tests is None else "no test")
+        self.notes: dict[str, Any] = {"clean of": tests_label}
 
 # %% ../../nbs/api/4_recipes/01_data.ipynb #6fbd02b3
 @patch
@@ -328,8 +328,9 @@ def in_each_language(self: TrainingData,
     sides |= {l: [translation for _, translation in pairs] for l, pairs in self.parallel.items()}
     for l, texts in sides.items():
         texts, wanted = list(dict.fromkeys(texts)), 2*n if l == "en" else n
-        drawn = random.Random(derive_seed(seed, "sentences", l)).sample(texts*-(-wanted//len(texts)), wanted)
-        yield from ((l, text) for text in drawn)
+        sampled = random.Random(derive_seed(seed, "sentences", l)).sample(texts*-(-wanted//len(texts)),
+                                                                          wanted)
+        yield from ((l, text) for text in sampled)
 
 @patch
 def record(self: TrainingData,

@@ -84,9 +84,9 @@ def unpack_weights(
     weights = {name: values for name, values in tensors.items() if not name.endswith((".q", ".d"))}
     weights |= {name[:-2]: _weights(values, tensors[f"{name[:-2]}.d"])
                 for name, values in tensors.items() if name.endswith(".q")}
-    with atomic_folder(target, is_replaceable=lambda folder: True) as made:
-        save_tensors(weights, made/"model.safetensors")
-        for file in Path(folder).glob("*.json"): shutil.copyfile(file, made/file.name)
+    with atomic_folder(target, is_replaceable=lambda folder: True) as temporary:
+        save_tensors(weights, temporary/"model.safetensors")
+        for file in Path(folder).glob("*.json"): shutil.copyfile(file, temporary/file.name)
     return target
 
 # %% ../../nbs/api/4_recipes/03_external_models.ipynb #b2c07d10
@@ -426,8 +426,8 @@ def restore_distilbert(
     training = folder.with_name(f"{folder.name}.training")
     fit(model, [restoring_stage(texts, steps)], training, resume=True, save_every=25,
         mixed_precision="bf16", show_progress=show_progress)
-    with atomic_folder(folder, is_replaceable=lambda folder: True) as made:
-        model.eval().save_pretrained(made, made_from=made_from)
+    with atomic_folder(folder, is_replaceable=lambda folder: True) as temporary:
+        model.eval().save_pretrained(temporary, made_from=made_from)
     shutil.rmtree(training)
     return folder
 
@@ -452,17 +452,18 @@ class DerivedModel:
 def _save_tagger() -> Path:
     target = cache_dir("models")/f"distilbert-tagger-{file_sha256(tagger_folder()/'tagger.onnx')[:12]}"
     if target.is_dir(): return target
-    with atomic_folder(target, is_replaceable=lambda folder: True) as made:
-        load_tagger_encoder().save_pretrained(made)
+    with atomic_folder(target, is_replaceable=lambda folder: True) as temporary:
+        load_tagger_encoder().save_pretrained(temporary)
     return target
 
 def _keep_lower_layers(name: str, layers: int) -> Path: # in the cache; an ordinary folder
-    place, commit, _ = external_checkpoint(name)
-    folder = checkpoint_folder(place, commit, owner=False)
+    source, commit, _ = external_checkpoint(name)
+    folder = checkpoint_folder(source, commit, owner=False)
     target = cache_dir("models")/f"{name}-{layers}-{file_sha256(folder/'model.safetensors')[:12]}"
     if target.is_dir(): return target
     encoder = lower_layers(TextEncoder.from_pretrained(folder), layers)
-    with atomic_folder(target, is_replaceable=lambda folder: True) as made: encoder.save_pretrained(made)
+    with atomic_folder(target, is_replaceable=lambda folder: True) as temporary:
+        encoder.save_pretrained(temporary)
     return target
 
 DERIVED_MODELS = {

@@ -167,9 +167,9 @@ def load_initial_text_encoder(
     options = dict(pooling=pooling, max_length=max_length, dropout=dropout)
     options = {name: value for name, value in options.items() if value is not None}
     if base:
-        place, commit = resolve_model(base)
+        source, commit = resolve_model(base)
         options |= dict(revision=(revisions or {}).get(base, commit), device=device, convert=convert)
-        encoder = TextEncoder.from_pretrained(place, **options)
+        encoder = TextEncoder.from_pretrained(source, **options)
         return lower_layers(encoder, base_layers) if base_layers else encoder
     torch.manual_seed(derive_seed(seed, *draws))
     sizes = dict(hidden_size=hidden_size, num_hidden_layers=num_hidden_layers,

@@ -166,12 +166,12 @@ def hold_out_inference(
     random.Random(derive_seed(seed, "dev of inference")).shuffle(premises)
     by_premise = {premise: [] for premise in premises}
     for example in examples: by_premise[example[0]].append(example)
-    held, dev = set(), []
+    held_out, dev = set(), []
     for premise in premises:
         if len(dev) >= n: break
-        held.add(premise)
+        held_out.add(premise)
         dev += by_premise[premise]
-    train = [example for example in examples if example[0] not in held]
+    train = [example for example in examples if example[0] not in held_out]
     if not train or not dev:
         raise ValueError(f"n={n} of {len(examples):,} examples with {len(premises):,} premises: "
                          "expected examples on both sides")
@@ -199,15 +199,15 @@ def load_verses(
     list[Pair]
         English, translation
     """
-    found, english = {language: [] for language in languages}, {}
+    verses, english = {language: [] for language in languages}, {}
     columns = ["iso639_3", "verse", "text"]
     for code, verse, text in corpora.map_split("parallel/bible_nt", columns, split="train"):
         if code == "eng": english[verse] = text
-        elif code in found: found[code].append((verse, text))
-    if missing := [language for language, rows in found.items() if not rows]:
+        elif code in verses: verses[code].append((verse, text))
+    if missing := [language for language, rows in verses.items() if not rows]:
         raise ValueError(f"parallel/bible_nt has no {', '.join(missing)}")
     pairs = []
-    for language, rows in found.items():
+    for language, rows in verses.items():
         known = [(english[verse], text) for verse, text in rows if verse in english]
         random.Random(derive_seed(seed, "verses", language)).shuffle(known)
         pairs += known[:n//len(languages)]
@@ -256,11 +256,12 @@ def load_parallel_text(
         data = load_training_data(source, **options, kinds=("parallel",), exclude_tests=exclude_tests)
         data.record(run)
         return data.parallel
-    found, clean = corpora.load_translations(files, n, seed, collect=collect), TestFilter(exclude_tests)
-    for language, pairs in found.items():
+    translations = corpora.load_translations(files, n, seed, collect=collect)
+    clean = TestFilter(exclude_tests)
+    for language, pairs in translations.items():
         run.data(f"files in {language}", fingerprint=fingerprint_examples(pairs), rows=len(pairs))
     kept = {language: clean.drop_test_rows(f"files in {language}", pairs) for language,
-            pairs in found.items()}
+            pairs in translations.items()}
     run.note("cleaning of files", clean.notes)
     return kept
 

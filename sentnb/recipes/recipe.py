@@ -250,25 +250,25 @@ def _subsets(recipe: Recipe, data: TrainingData, seed: int) -> _Rows:
 def _english(data: TrainingData) -> _Rows:
     return [(source, pair) for source, pairs in data.english.items() for pair in pairs]
 
-def _drawn(recipe: Recipe, data: TrainingData, seed: int) -> dict[str, list[Pair]]: # by language
+def _draw_pairs(recipe: Recipe, data: TrainingData, seed: int) -> dict[str, list[Pair]]: # by language
     "A share of the translations."
-    def some(l, pairs):
+    def sample(l, pairs):
         n = round(recipe.parallel*len(pairs))
         return random.Random(derive_seed(seed, "parallel", l)).sample(pairs, n)
     languages = data.parallel if recipe.languages is None else recipe.languages
-    return {l: some(l, data.parallel[l]) for l in languages}
+    return {l: sample(l, data.parallel[l]) for l in languages}
 
 def _cross_lingual(recipe: Recipe, data: TrainingData, seed: int) -> _Rows:
     english, rng = _english(data), random.Random(derive_seed(seed, "mix"))
-    translations = [(l, pair) for l, pairs in _drawn(recipe, data, seed).items() for pair in pairs]
+    translations = [(l, pair) for l, pairs in _draw_pairs(recipe, data, seed).items() for pair in pairs]
     if not translations: return english
-    rounds, rest = divmod(len(translations), len(english))
-    return translations + rounds*english + rng.sample(english, rest)   # each English pair equally often
+    rounds, remainder = divmod(len(translations), len(english))
+    return translations + rounds*english + rng.sample(english, remainder)   # each English pair equally often
 
-def _together(recipe: Recipe, data: TrainingData, seed: int) -> _Rows:
-    english, drawn = _english(data), _drawn(recipe, data, seed)
-    most = max(map(len, drawn.values()), default=0)
-    repeated = {l: pairs*round((most/len(pairs))**.5) for l, pairs in drawn.items() if pairs}
+def _draw_rows(recipe: Recipe, data: TrainingData, seed: int) -> _Rows:
+    english, drawn_pairs = _english(data), _draw_pairs(recipe, data, seed)
+    largest = max(map(len, drawn_pairs.values()), default=0)
+    repeated = {l: pairs*round((largest/len(pairs))**.5) for l, pairs in drawn_pairs.items() if pairs}
     translations = [(l, pair) for l, pairs in repeated.items() for pair in pairs]
     rng = random.Random(derive_seed(seed, "documents"))
     documents = rng.sample(data.documents, min(len(english), len(data.documents)))
@@ -302,7 +302,7 @@ def stage_examples(
     if name == "reasoning" and recipe.hard_negatives: return data.triples, Pairs(), None
     if name == "reasoning": rows = _english(data)
     else:
-        makers = {"lexical": _subsets, "cross-lingual": _cross_lingual, "together": _together}
+        makers = {"lexical": _subsets, "cross-lingual": _cross_lingual, "together": _draw_rows}
         rows = makers[name](recipe, data, seed)
     grouped = recipe.one_source or name == "lexical"
     return [pair for _, pair in rows], Pairs(), [source for source, _ in rows] if grouped else None
@@ -354,8 +354,9 @@ def train_recipe(
     for i, (name, share) in enumerate(recipe.stages):
         (rows, view, groups), steps = stage_examples(name, recipe, data, seed), recipe.steps(name, share,
                                                                                              length)
-        def grown(called, view, steps):
-            return branch.grow(called, _stage(recipe, name, rows, view, groups, steps), seed=seed, **options)
+        def grown(stage_name, view, steps):
+            return branch.grow(stage_name, _stage(recipe, name, rows, view, groups, steps), seed=seed,
+                               **options)
         if name == "visual" and n > 1:
             branch = Branch.average([grown(f"visual-{k}", MEMBERS[k], max(1, steps//n)) for k in range(n)])
         else: branch = grown(f"{i}-{name}", view, steps)

@@ -53,7 +53,7 @@ def load_sentences(
     data.record(run)
     return list(dict.fromkeys(data.sentences))[:n]
 
-def _drawn(rows: Sequence, name: str, most: int|None) -> Sequence: # in their order; the same each time
+def _draw_rows(rows: Sequence, name: str, most: int|None) -> Sequence: # in their order; the same each time
     if (most or len(rows)) >= len(rows): return rows
     rng = random.Random(derive_seed(0, "pairs", name))
     return [rows[i] for i in sorted(rng.sample(range(len(rows)), most))]
@@ -79,7 +79,7 @@ def load_similarity_tests(
     if source != "microworld":
         rows = {"dev": corpora.sts_rows("STS-B", split="dev")}
         rows |= {name: corpora.sts_rows(name) for name in corpora.STS}
-        return {name: tuple(map(list, zip(*(row.values() for row in _drawn(of_test, name, most)))))[:3]
+        return {name: tuple(map(list, zip(*(row.values() for row in _draw_rows(of_test, name, most)))))[:3]
                 for name, of_test in rows.items()}
     most = most or 30
     sizes = dict(dev=most, test=7*most)
@@ -117,7 +117,7 @@ def load_inference_triples(
                          revisions=revisions)
     for read, entry in data.sources.items(): run.data(read, **entry)
     for key, note in data.notes.items(): run.note(f"triples, {key}", note)
-    return _drawn(data.triples, "triples", n)
+    return _draw_rows(data.triples, "triples", n)
 
 # %% ../../nbs/api/4_recipes/07_similarity.ipynb #47905c93
 def load_translated_sentences(
@@ -156,7 +156,7 @@ def load_translated_sentences(
                          sets=sets, revisions=revisions)
     for read, entry in data.sources.items(): run.data(read, **entry)
     for key, note in data.notes.items(): run.note(f"languages, {key}", note)
-    return {language: _drawn(list(dict.fromkeys(text for _, text in pairs)), language, n)
+    return {language: _draw_rows(list(dict.fromkeys(text for _, text in pairs)), language, n)
             for language, pairs in data.parallel.items()}
 
 def load_language_tests(
@@ -179,10 +179,10 @@ def load_language_tests(
     dict[str, Scored]
         dev, and the test under the name that the paper's Table 5 gives the score
     """
-    def some(split):
+    def load_part(split):
         pairs = list(zip(*load_scored_pairs(_RECIPES.get(source, source), split, [language])[language]))
-        return tuple(map(list, zip(*_drawn(pairs, f"{language}, {split}", most))))
-    return {"dev": some("dev"), "Spearman's": some("test")}
+        return tuple(map(list, zip(*_draw_rows(pairs, f"{language}, {split}", most))))
+    return {"dev": load_part("dev"), "Spearman's": load_part("test")}
 
 # %% ../../nbs/api/4_recipes/07_similarity.ipynb #10128dd1
 def load_transfer_tasks(
@@ -208,7 +208,7 @@ def load_transfer_tasks(
     """
     world = corpora.Microworld(seed=0) if source == "microworld" else None
     if world: return {name: transfer.microworld_data(world, name, n=most or 1_000) for name in names}
-    def some(name, part, rows): # of a rare class enough for ten folds
+    def draw_part(name, part, rows): # of a rare class enough for ten folds
         return transfer.sample_rows(rows, most, f"{name}, {part}", min_per_label=20*(part == "train"))
-    return {name: {part: some(name, part, rows) for part, rows in transfer.task_data(name).items()}
+    return {name: {part: draw_part(name, part, rows) for part, rows in transfer.task_data(name).items()}
             for name in names}

@@ -34,10 +34,10 @@ class _Source:
     def first(self, sentences: Sequence[str]) -> Sequence[str]:
         "The first sentences that are not too long."
         def fits(text): return not self.longest or len(text.split()) <= self.longest
-        fitting, asked = (i for i, text in enumerate(sentences) if fits(text)), self.limit("sentences")
-        first = corpora.select(sentences, itertools.islice(fitting, asked))
-        if asked and len(first) < asked:
-            self.clean.notes["fewer sentences than asked for"] = dict(asked=asked, read=len(first))
+        fitting, count = (i for i, text in enumerate(sentences) if fits(text)), self.limit("sentences")
+        first = corpora.select(sentences, itertools.islice(fitting, count))
+        if count and len(first) < count:
+            self.clean.notes["fewer sentences than asked for"] = dict(asked=count, read=len(first))
         return first
 
     def visual(self) -> dict: return self.sentences()
@@ -69,8 +69,8 @@ class _Microworld(_Source):
 
     def multilingual(self) -> dict:   # half as many of each other language
         n, world = self.limit("sentences"), self.world
-        others = itertools.chain(*(world.sentences(l, n=n//2) for l in self.languages))
-        return dict(sentences=[*world.sentences("en", n=n), *others])
+        other_sentences = itertools.chain(*(world.sentences(l, n=n//2) for l in self.languages))
+        return dict(sentences=[*world.sentences("en", n=n), *other_sentences])
 
     def documents(self) -> dict: return dict(documents=self.world.documents("en", n=self.limit("documents")))
     def blocks(self) -> dict: return self.documents()
@@ -94,14 +94,14 @@ class _Declared(_Source):
 
     def examples(self, kind: str) -> dict[str, Sequence]: # source -> examples
         "Those of all sets of one kind."
-        found = {}
+        found_pairs = {}
         for dataset in corpora.datasets_with_role(kind, collection=self.collection):
             source = dataset.train.name or dataset.name
             if kind == "mixtures" and self.sets is not None and source not in self.sets: continue
             self.reads(dataset.name, None, dataset.train.split)
             rows = corpora.load_examples(dataset.name, revision=self.revisions.get(dataset.name))
-            found[source] = self.clean.drop_test_rows(source if kind != "triples" else kind, rows)
-        return found
+            found_pairs[source] = self.clean.drop_test_rows(source if kind != "triples" else kind, rows)
+        return found_pairs
 
     def pairs(self, dataset, language: str) -> list[Pair]:
         role = dataset.parallel
@@ -150,8 +150,8 @@ class _Public(_Declared):
         self.reads(dataset.name, None, dataset.train.split)
         texts = corpora.documents(dataset.name, dataset.train.split)
         paragraphs = (p for text in texts for p in text.split("\n\n") if len(p.split()) >= words)
-        some = itertools.islice(paragraphs, self.limit("documents"))
-        return dict(documents=self.clean.drop_test_rows("documents", some, within=True))
+        paragraph_sample = itertools.islice(paragraphs, self.limit("documents"))
+        return dict(documents=self.clean.drop_test_rows("documents", paragraph_sample, within=True))
 
     @functools.cached_property
     def running(self) -> list[str]:
@@ -203,11 +203,11 @@ class _Papers(_Declared):
         return corpora.sts_pairs("STS-B", language, "train", self.revisions.get(dataset.name))[0]
 
     def bilingual(self) -> dict:
-        english, found = self.of_stsb("en"), {}
+        english, translations = self.of_stsb("en"), {}
         for l in self.languages:
             rows = zip(english, self.of_stsb(l), strict=True)
-            found[l] = self.some(self.clean.drop_test_rows(f"STS-B train {l}", rows))
-        return dict(bilingual=found)
+            translations[l] = self.some(self.clean.drop_test_rows(f"STS-B train {l}", rows))
+        return dict(bilingual=translations)
 
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #2b1f13bc
 @patch
@@ -222,15 +222,16 @@ def multilingual(self: _Papers) -> dict:
 
 @patch
 def triples(self: _Papers) -> dict:
-    found: dict[str, dict[str, str]] = {} # premise -> class -> hypothesis, the first of each
+    hypotheses: dict[str, dict[str, str]] = {} # premise -> class -> hypothesis, the first of each
     for dataset in corpora.datasets_with_role("english", collection=self.collection):
         columns, split = (*dataset.train.columns, "label"), dataset.train.split
         self.reads(dataset.name, None, split)
         rows = corpora.map_split(dataset.name, columns, None, split, self.revisions.get(dataset.name))
         for premise, hypothesis, label in rows:
-            found.setdefault(premise, {}).setdefault(str(label).lower(), hypothesis)
+            hypotheses.setdefault(premise, {}).setdefault(str(label).lower(), hypothesis)
     wanted = "entailment", "contradiction"
-    rows = [(premise, *map(of.get, wanted)) for premise, of in found.items() if all(map(of.get, wanted))]
+    rows = [(premise, *map(by_class.get, wanted)) for premise, by_class in hypotheses.items()
+            if all(map(by_class.get, wanted))]
     return dict(triples=self.clean.drop_test_rows("triples", rows))
 
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #704d32b0

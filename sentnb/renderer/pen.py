@@ -26,7 +26,14 @@ int FcConfigAppFontAddFile(void *, const unsigned char *);
 void pango_fc_font_map_set_config(void *, void *); void *pango_cairo_font_map_new_for_font_type(int);
 void *FcFreeTypeQuery(const unsigned char *, unsigned int, void *, int *);
 int FcPatternGetString(void *, const char *, int, unsigned char **); void FcPatternDestroy(void *);
-const char *hb_version_string(void);
+const char *hb_version_string(void); void *hb_font_get_face(void *);
+int hb_font_get_nominal_glyph(void *, unsigned int, unsigned int *);
+void *hb_face_reference_table(void *, unsigned int); unsigned int hb_blob_get_length(void *);
+void hb_blob_destroy(void *); void *hb_set_create(void); void hb_set_destroy(void *);
+int hb_set_has(void *, unsigned int); int hb_set_next(void *, unsigned int *);
+void hb_ot_layout_collect_lookups(void *, unsigned int, const unsigned int *, const unsigned int *,
+                                  const unsigned int *, void *);
+void hb_ot_layout_lookup_collect_glyphs(void *, unsigned int, unsigned int, void *, void *, void *, void *);
 int FT_Init_FreeType(void **); void FT_Library_Version(void *, int *, int *, int *);
 int FT_Done_FreeType(void *);
 """
@@ -230,14 +237,14 @@ def _make_layout(self: Pen, family: str, em: float) -> Any:
     font = ffi.gc(pango.pango_font_description_new(), pango.pango_font_description_free)
     pango.pango_font_description_set_family(font, family.encode())
     pango.pango_font_description_set_absolute_size(font, int(em*1024))
-    self._check_family(context, font, family)
+    self.font = self._load_font(context, font, family)
     layout = ffi.gc(pango.pango_layout_new(context), unref)
     pango.pango_layout_set_font_description(layout, font)
     return layout
 
 # %% ../../nbs/api/1_renderer/02_pen.ipynb #5bada8d6
 @patch
-def _check_family(self: Pen, context: Any, font: Any, family: str) -> None:
+def _load_font(self: Pen, context: Any, font: Any, family: str) -> Any:
     pango, ffi, unref = self.lib.pango, self.lib.pango_ffi, self.lib.gobject.g_object_unref
     loaded = ffi.gc(pango.pango_font_map_load_font(self.fontmap, context, font), unref)
     described = ffi.gc(pango.pango_font_describe(loaded), pango.pango_font_description_free)
@@ -246,6 +253,7 @@ def _check_family(self: Pen, context: Any, font: Any, family: str) -> None:
         raise ValueError(f"family={family!r} is in none of the font files, the nearest family is {name!r}; "
                          "if the font is not installed, pass its file: "
                          f"TextRenderer(RenderConfig(family={family!r}), fonts=[path])")
+    return loaded
 
 @patch
 def _make_surface(self: Pen, columns: int) -> tuple: # memory, surface, context, its pointer
@@ -286,6 +294,84 @@ def set(self: Pen,
 def count_unknown(self: Pen) -> int:
     "The number of characters of the last `set` that are in none of the fonts."
     return self.lib.pango.pango_layout_get_unknown_glyphs_count(self.layout)
+
+# %% ../../nbs/api/1_renderer/02_pen.ipynb #5be0a102
+@patch
+def find_columns(self: Pen,
+    offsets: list[int], # of characters in the last `set`, bytes of UTF-8
+) -> list[int]: # the column at which each starts, from the start of the line
+    """Where characters of the last `set` start.
+
+    Parameters
+    ----------
+    offsets : list[int]
+        of characters in the last `set`, bytes of UTF-8
+
+    Returns
+    -------
+    list[int]
+        the column at which each starts, from the start of the line
+    """
+    pango = self.lib.pango
+    line = pango.pango_layout_get_line_readonly(self.layout, 0)
+    columns = []
+    for offset in offsets:
+        pango.pango_layout_line_index_to_x(line, offset, 0, self._width)
+        columns.append(self._width[0]//1024)
+    return columns
+
+@patch
+def has_character(self: Pen, character: str) -> bool:
+    "Whether the preferred font has a character."
+    return bool(self.lib.pango.pango_font_has_char(self.font, ord(character)))
+
+@patch
+def get_script(self: Pen, character: str) -> int:
+    "The script of a character in Pango's numbers: 0 is common (digits, punctuation), 1 inherited (marks)."
+    return self.lib.pango.pango_script_for_unichar(ord(character))
+
+
+# %% ../../nbs/api/1_renderer/02_pen.ipynb #5be0a105
+def _tag(name: str) -> int: return int.from_bytes(name.encode(), "big")
+
+@patch
+def _has_table(self: Pen, hb: Any, face: Any, name: str) -> bool:
+    blob = hb.hb_face_reference_table(face, _tag(name))
+    length = hb.hb_blob_get_length(blob)
+    hb.hb_blob_destroy(blob)
+    return length > 0
+
+@patch
+def _list_rules(self: Pen, hb: Any, face: Any, table: str) -> list[int]:
+    null, rule = self.lib.ffi.NULL, self.lib.ffi.new("unsigned int *", 2**32 - 1) # before the first
+    rules = self.lib.ffi.gc(hb.hb_set_create(), hb.hb_set_destroy)
+    hb.hb_ot_layout_collect_lookups(face, _tag(table), null, null, null, rules)
+    numbers = []
+    while hb.hb_set_next(rules, rule):
+        numbers.append(rule[0])
+    return numbers
+
+@patch
+def has_rules_for_spaces(self: Pen) -> bool:
+    "Whether a rule of the preferred font contains the space; True also if that cannot be determined."
+    lib, ffi = self.lib, self.lib.ffi
+    try:
+        hb = lib.open("harfbuzz")
+        hb_font = lib.pango.pango_font_get_hb_font(self.font)
+        hb_font = ffi.cast("void *", int(lib.pango_ffi.cast("uintptr_t", hb_font)))
+        face = hb.hb_font_get_face(hb_font)
+        glyphs = ffi.gc(hb.hb_set_create(), hb.hb_set_destroy)
+    except (OSError, AttributeError):
+        return True
+    space = ffi.new("unsigned int *")
+    if not hb.hb_font_get_nominal_glyph(hb_font, ord(" "), space):
+        return True
+    for table in ("GSUB", "GPOS"):
+        for rule in self._list_rules(hb, face, table):
+            hb.hb_ot_layout_lookup_collect_glyphs(face, _tag(table), rule, glyphs, glyphs, glyphs, glyphs)
+    has_space = bool(hb.hb_set_has(glyphs, space[0]))
+    return has_space or any(self._has_table(hb, face, name) for name in ("kern", "kerx", "mort", "morx"))
+
 
 # %% ../../nbs/api/1_renderer/02_pen.ipynb #bd96a759
 @patch

@@ -177,10 +177,10 @@ def figures_since(
     tuple[dict[str, str], list[str]]
         sha256 of each new png and csv; files that are left over
     """
-    now = figure_files(folder)
-    new = [name for name in now if now[name] != before.get(name)]
+    current_files = figure_files(folder)
+    new = [name for name in current_files if current_files[name] != before.get(name)]
     earlier = _recorded_figures(folder)
-    leftovers = [name for name in now if name not in new and _figure_names([name]) <= earlier]
+    leftovers = [name for name in current_files if name not in new and _figure_names([name]) <= earlier]
     return {name: file_sha256(folder/name) for name in new if name.endswith((".png", ".csv"))}, leftovers
 
 # %% ../../nbs/api/1_results/06_folder.ipynb #6f01d3ab
@@ -234,16 +234,16 @@ def run_folder(
     known = json.loads(json.dumps(dict(settings, seed=seed)))
     relevant = {name: value for name, value in known.items() if name not in MACHINE_SETTINGS}
     folder, key = figures_dir(notebook, profile), fingerprint([notebook, relevant])[:8]
-    own_folder, shown = folder.with_name(f"{profile}-{key}"), os.path.relpath(folder)
+    own_folder, shown_folder = folder.with_name(f"{profile}-{key}"), os.path.relpath(folder)
     owner, differences = lock(folder/RUNNING, key), _different_settings(folder, relevant)
     hint = ""
     if owner:
-        reason = f"process {owner} runs with other settings in {shown}"
+        reason = f"process {owner} runs with other settings in {shown_folder}"
     elif not differences:
         return folder
     else:
-        rest = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
-        reason = f"{shown} holds a run with other settings ({'; '.join(differences[:3])}{rest})"
+        remainder = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+        reason = f"{shown_folder} holds a run with other settings ({'; '.join(differences[:3])}{remainder})"
         if replaces_runs():
             print(f"{reason}: this run replaces it")
             return folder

@@ -200,7 +200,7 @@ def to_latex(
                          "give what results.compare returns, also if nothing was run")
     all_rows = pd.concat(blocks)
     names = both_labels(all_rows, "column")
-    columns, heads = list(names), [_stacked(each, _HEAD) for each in names.values()]
+    columns, heads = list(names), [_stacked(labels, _HEAD) for labels in names.values()]
     rows = _lines(blocks, columns, decimals(blocks[0]))
     def widest(texts): return max(map(_count_digits, texts)) + 1.4
     lines = [line for _, lines in rows for line in lines]

@@ -397,7 +397,7 @@ def relink_parts(
     dict[str, str]
         the same, with each link leading to the part that has its place
     """
-    homes = {place: name for name, text in parts.items() for place in re.findall(r'<a id="([^"]+)"', text)}
+    homes = {anchor: name for name, text in parts.items() for anchor in re.findall(r'<a id="([^"]+)"', text)}
     def relink(name, text):
         def target(match):
             home = homes.get(match[1], name)

@@ -345,10 +345,10 @@ def table(self: Run,
     def text(value): return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
     def bounds(x): return f" [{text(x['low'])}, {text(x['high'])}]" if intervals and text(x["low"]) else ""
     if long:
-        shown = part[["row", "column", "n_seeds"]].rename(columns=dict(n_seeds="seeds"))
+        seed_rows = part[["row", "column", "n_seeds"]].rename(columns=dict(n_seeds="seeds"))
         for i, bound in enumerate(("value", "low", "high"), 2):
-            shown.insert(i, bound, list(map(text, part[bound])))
-        return shown.set_index("row")
+            seed_rows.insert(i, bound, list(map(text, part[bound])))
+        return seed_rows.set_index("row")
     cells = {(x["row"], x["column"]): text(x["value"]) + bounds(x) for x in part.to_dict("records")}
     rows, columns = list(rows or dict.fromkeys(part["row"])), list(columns or dict.fromkeys(part["column"]))
     texts = [[cells.get((row, column), "") for column in columns] for row in rows]

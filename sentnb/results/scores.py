@@ -80,7 +80,8 @@ def rows(self: Scores) -> list:
     return list(dict.fromkeys(row for row, _ in self._items))
 
 @patch
-def __contains__(self: Scores, row: Hashable) -> bool: return any(row == each for each, _ in self._items)
+def __contains__(self: Scores, row: Hashable) -> bool:
+    return any(row == known_row for known_row, _ in self._items)
 
 @patch
 def seeds(self: Scores, row: Hashable) -> list:
@@ -141,9 +142,9 @@ def by_seed(self: Scores,
 @patch
 def fixed(self: Scores, row: Hashable) -> bool:
     "Whether no seed has touched the row: its items are the same for all of several seeds."
-    first, *others = (self._items[row, seed] for seed in self.seeds(row))
-    def same(items): return len(items) == len(first) and all(map(np.array_equal, items, first))
-    return bool(others) and all(map(same, others))
+    first, *later_items = (self._items[row, seed] for seed in self.seeds(row))
+    def is_same(items): return len(items) == len(first) and all(map(np.array_equal, items, first))
+    return bool(later_items) and all(map(is_same, later_items))
 
 @patch
 def estimate(self: Scores, row: Hashable) -> Estimate:

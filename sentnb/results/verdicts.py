@@ -371,8 +371,8 @@ class Verdict:
         "What the claim asks, in words."
         if self.single: return self.parts[0].rule
         if self.decided_by_first:
-            shown = "; ".join(part.quantity for part in self.parts[1:])
-            return f"{self.parts[0].rule} (shown beside it: {shown})"
+            quantities = "; ".join(part.quantity for part in self.parts[1:])
+            return f"{self.parts[0].rule} (shown beside it: {quantities})"
         if self.least is not None: return f"at least {self.least} of {len(self.parts)}: {self.wording}"
         return "all of: " + "; ".join(part.rule for part in self.parts)
 
@@ -479,9 +479,9 @@ def holm_correct(
     p_values = np.array([part.low for part in parts])
     adjusted, adjusted_opposite = holm(p_values), holm(1 - p_values)
     corrected = []
-    for part, p, below, above in zip(parts, p_values, adjusted, adjusted_opposite):
+    for part, p, p_below, p_above in zip(parts, p_values, adjusted, adjusted_opposite):
         # a one-sided test fails at p above 1 - level: its other tail is a family of its own
-        value = below if part.value is not None or p <= .5 else 1 - above
+        value = p_below if part.value is not None or p <= .5 else 1 - p_above
         corrected.append(settle_p_value(float(value), f"{part.quantity} (Holm)", part.value, part.margin))
     return corrected
 

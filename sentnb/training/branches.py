@@ -6,8 +6,8 @@
 __all__ = ['KEY_OPTIONS', 'average_weights', 'TimeIsUp', 'Branch']
 
 # %% ../../nbs/api/3_training/09_branches.ipynb #ad27e8c4
-import copy, dataclasses, functools, json, math, shutil, time
-from collections.abc import Sequence
+import copy, dataclasses, functools, itertools, json, math, shutil, time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def average_weights(
     if not encoders: raise ValueError("average_weights received no encoders")
     states = [encoder.state_dict() for encoder in encoders]
     shapes = [{name: value.shape for name, value in state.items()} for state in states]
-    if any(some != shapes[0] for some in shapes):
+    if any(shape != shapes[0] for shape in shapes):
         raise ValueError("the encoders have different architectures; their weights cannot be averaged")
     average = copy.deepcopy(encoders[0])
     mean = {}
@@ -266,6 +266,46 @@ def grow(self: Branch,
     commits = tuple(dict.fromkeys([*self.commits, *(piece["commit"] for piece in pieces)]))
     seconds = self.seconds + sum(piece["seconds"] for piece in pieces)
     return Branch(encoder, key, self.store, folder, history, seconds, commits, pieces, self.key)
+
+# %% ../../nbs/api/3_training/09_branches.ipynb #7d52b9e3
+@patch
+def grow_chain(self: Branch,
+    name: str, # name of the branches, before their number of steps
+    make_stage: Callable[[int], Stage], # number of steps -> stage
+    points: Sequence[int], # rising numbers of steps from this branch on
+    **options: Any, # options of `grow`
+) -> dict[int, Branch]: # number of steps -> branch; 0 is this branch
+    """One branch for each point of a learning curve; each continues the one before.
+
+    Parameters
+    ----------
+    name : str
+        name of the branches, before their number of steps
+    make_stage : Callable[[int], Stage]
+        number of steps -> stage
+    points : Sequence[int]
+        rising numbers of steps from this branch on
+    **options : Any
+        options of `grow`
+
+    Returns
+    -------
+    dict[int, Branch]
+        number of steps -> branch; 0 is this branch
+
+    Raises
+    ------
+    ValueError
+        If the points do not rise.
+    """
+    pieces = [*itertools.pairwise([0, *points])]
+    if any(end <= start for start, end in pieces):
+        raise ValueError(f"points={list(points)}: expected rising numbers of steps above 0")
+    chain = {0: self}
+    for start, end in pieces:
+        chain[end] = chain[start].grow(f"{name}-{end}", make_stage(end - start), **options)
+    return chain
+
 
 # %% ../../nbs/api/3_training/09_branches.ipynb #1df3f899
 @patch

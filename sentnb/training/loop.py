@@ -316,8 +316,8 @@ class DevLoss:
 
 def _evaluate(dev: Callable, steps: Steps) -> dict: # values added to a row of the history
     steps.encoder.eval()
-    more = (steps.stage, steps.states) if isinstance(dev, DevLoss) else ()
-    row = run_on_rank0(lambda: _dev_row(dev(steps.encoder, *more), steps.stage))
+    dev_arguments = (steps.stage, steps.states) if isinstance(dev, DevLoss) else ()
+    row = run_on_rank0(lambda: _dev_row(dev(steps.encoder, *dev_arguments), steps.stage))
     steps.encoder.train()
     return row
 

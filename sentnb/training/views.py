@@ -166,9 +166,9 @@ def texts(self: View,
     -------
     tuple[str, ...]
     """
-    first, *rest = self.views(example, rng)
+    first, *further_views = self.views(example, rng)
     if self.typo_rate and rng.random() < self.typo_rate: first = augmenters.mixture(first, rng)
-    return first, *rest
+    return first, *further_views
 
 @patch
 def tensors(self: View,

@@ -53,8 +53,8 @@ class WordDistillation(Objective):
         pixels, lengths, shares, weights, *teacher_tensors = batch.tensors
         targets, in_teacher = self.teacher.states(*teacher_tensors)
         states, _ = encoder.hidden_states(pixels, lengths)
-        means, in_student = word_states(states, shares)
-        predictions = state(means).float()
+        mean_states, in_student = word_states(states, shares)
+        predictions = state(mean_states).float()
         weights = weights*(in_teacher & in_student)
         if self.distance == "cosine": distance = 1 - F.cosine_similarity(predictions, targets, dim=-1)
         else: distance = (predictions - targets).square().mean(-1)

@@ -3,6 +3,7 @@ import contextlib
 import io
 import os
 import time
+from functools import partial
 
 from . import encoding, kills, mining, notebooks
 
@@ -10,17 +11,18 @@ REFUSAL = "already: wait until it ends"
 SHORT = 4
 
 
-def mine(folder) -> None:
-    "The second of two that mine into one output may be refused."
+def call_or_be_refused(work, folder) -> None:
+    "The second of two commands with one output may be refused."
     messages = io.StringIO()
     with contextlib.redirect_stderr(messages):
         try:
-            mining.mine(folder)
+            work(folder)
         except AssertionError:
             assert REFUSAL in messages.getvalue(), messages.getvalue()
 
 
-WORK = [(kills.prepare, kills.train), (encoding.prepare, encoding.encode), (mining.prepare, mine)]
+WORK = [(kills.prepare, kills.train), (encoding.prepare, partial(call_or_be_refused, encoding.encode)),
+        (mining.prepare, partial(call_or_be_refused, mining.mine))]
 
 
 def run_twice(rng, folder, prepare, work) -> None:

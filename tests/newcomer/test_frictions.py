@@ -68,13 +68,14 @@ def test_5_two_texts_that_differ_at_the_end(tmp_path, capsys):
     words = "the old man who lives beside the river walks every morning by the water with a small dog and "*2
     texts = [words + end for end in ("buys bread", "sings a song about the war")]
     (tmp_path/"long.txt").write_text("\n".join(texts))
-    asked = ["encode", str(tmp_path/"long.txt"), "-m", "sentnb-small", "-o", str(tmp_path/"long.npy")]
-    assert experiments.main([*asked, "--long", "scroll"]) == 0 and "truncated" not in capsys.readouterr().err
+    command = ["encode", str(tmp_path/"long.txt"), "-m", "sentnb-small", "-o", str(tmp_path/"long.npy")]
+    assert experiments.main([*command, "--long",
+                             "scroll"]) == 0 and "truncated" not in capsys.readouterr().err
     a, b = np.load(tmp_path/"long.npy")
     assert a @ b < 0.9999
-    assert experiments.main(asked) == 0
-    said = capsys.readouterr().err
-    assert "2 of 2 texts were truncated at" in said and "--long scroll" in said
+    assert experiments.main(command) == 0
+    message = capsys.readouterr().err
+    assert "2 of 2 texts were truncated at" in message and "--long scroll" in message
     with pytest.warns(TextsTruncated): in_python = PixelEncoder.from_pretrained("sentnb-small").encode(texts)
     np.testing.assert_allclose(np.load(tmp_path/"long.npy"), in_python, atol=1e-6) # one default
 
@@ -96,26 +97,26 @@ def test_8_a_table_says_whose_model_it_was():
     assert "BERT (bert-standin)" in captions["pixel_table1"][0]
 
 
-@pytest.mark.parametrize("load, name, said", [
+@pytest.mark.parametrize("load, name, message", [
     (PixelEncoder, "text-small-mlm", "TextEncoder"), (TextEncoder, "sentnb-small", "PixelEncoder"),
     (PixelEncoder, None, "None"), (PixelEncoder, "{}", "config.json")])
-def test_14_what_is_no_checkpoint_of_this_kind(load, name, said, tmp_path):
+def test_14_what_is_no_checkpoint_of_this_kind(load, name, message, tmp_path):
     if name == "{}":
         (tmp_path/"config.json").write_text("{}")
         (tmp_path/"model.safetensors").write_bytes(b"")
         name = tmp_path
     with pytest.raises((ValueError, TypeError, OSError)) as error: load.from_pretrained(name)
     text = str(error.value)
-    assert said in text and "Missing key" not in text and len(text) < 600
+    assert message in text and "Missing key" not in text and len(text) < 600
 
 
 @pytest.mark.parametrize("user, allowed", [("0", True), ("1000", False)])
 def test_15_lab_as_root(user, allowed, tmp_path):
     (tmp_path/"id").write_text(f"#!/bin/sh\necho {user}\n")
     (tmp_path/"id").chmod(0o755)
-    said = subprocess.run(["make", "-n", "-o", "setup", "lab"], cwd=ROOT, capture_output=True, text=True,
+    done = subprocess.run(["make", "-n", "-o", "setup", "lab"], cwd=ROOT, capture_output=True, text=True,
                           env=dict(PATH=f"{tmp_path}:/usr/bin:/bin"))
-    assert said.returncode == 0 and ("--allow-root" in said.stdout) == allowed, said.stderr
+    assert done.returncode == 0 and ("--allow-root" in done.stdout) == allowed, done.stderr
 
 
 def test_16_tables_are_shown_whole(tmp_path, monkeypatch):
@@ -154,14 +155,14 @@ def test_20_the_tables_of_the_tour_lead_to_the_notebooks():
     assert len(named) > 10 and all(f"({name}.ipynb)" in "\n".join(rows) for name in named)
 
 
-@pytest.mark.parametrize("arguments, said", [
+@pytest.mark.parametrize("arguments, message", [
     (["render", "x", "--scale", "0", "-o", "x.png"], "scale=0: expected an integer from 1 to 64"),
     (["run", "05", "-P", "lr=3"], "overrides={lr: 3}")])
-def test_21_what_is_refused_says_what_to_type(arguments, said, capsys, tmp_path, monkeypatch):
+def test_21_what_is_refused_says_what_to_type(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SENTNB_ROOT", str(ROOT))
     assert experiments.main(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_21_make_help_has_every_target_that_is_typed():

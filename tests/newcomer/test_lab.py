@@ -104,9 +104,9 @@ def wait_for(runtime: Path, process: subprocess.Popen, log: Path) -> dict:
     while time.monotonic() < until and process.poll() is None:
         for path in runtime.glob("jpserver-*.json"):
             try:
-                told = json.loads(path.read_text())
-                urlopen(f"{told['url']}api?token={told['token']}", timeout=5).close()
-                return told
+                server = json.loads(path.read_text())
+                urlopen(f"{server['url']}api?token={server['token']}", timeout=5).close()
+                return server
             except (URLError, ValueError, ConnectionError, TimeoutError): pass
         time.sleep(0.2)
     raise AssertionError(f"no server:\n{log.read_text()}")
@@ -127,8 +127,9 @@ def lab(tmp_path_factory):
     git(checkout, "add", "-A")
     git(checkout, "commit", "-q", "-m", "as it stands")
     options = f"--no-browser --ServerApp.port={free_port()} --LabApp.expose_app_in_browser=True"
-    asked = ["make", "-n", "-o", "setup", "lab", f"BIN={Path(sys.executable).parent}", f"ARGS={options}"]
-    lines = subprocess.run(asked, cwd=checkout, capture_output=True, text=True, check=True).stdout
+    make_command = ["make", "-n", "-o", "setup", "lab", f"BIN={Path(sys.executable).parent}",
+                    f"ARGS={options}"]
+    lines = subprocess.run(make_command, cwd=checkout, capture_output=True, text=True, check=True).stdout
     command = lines[lines.index("JUPYTER_CONFIG_PATH="):]
     env = {**os.environ, "JUPYTER_CONFIG_DIR": str(settings), "JUPYTER_RUNTIME_DIR": str(folder/"runtime"),
            "JUPYTER_DATA_DIR": str(settings)}
@@ -136,8 +137,8 @@ def lab(tmp_path_factory):
         process = subprocess.Popen(["bash", "-c", command], cwd=checkout, env=env, stdout=file, stderr=file,
                                    start_new_session=True)
     try:
-        told = wait_for(folder/"runtime", process, log)
-        yield Lab(checkout, told["url"], told["token"])
+        server = wait_for(folder/"runtime", process, log)
+        yield Lab(checkout, server["url"], server["token"])
     finally:
         if process.poll() is None: os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)

@@ -79,9 +79,10 @@ def test_what_is_dead_is_found(tmp_path):
 def site(tmp_path_factory) -> Path:
     pytest.importorskip("sphinx", reason="the site: pip install -e '.[docs]'")
     folder = tmp_path_factory.mktemp("site")/"site"
-    asked = ["make", "-n", "--no-print-directory", "-o", "setup", "site",   # also beneath `make test`
-             f"BIN={Path(sys.executable).parent}"]
-    command = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    make_command = ["make", "-n", "--no-print-directory", "-o", "setup", "site",   # also beneath `make test`
+                    f"BIN={Path(sys.executable).parent}"]
+    command = subprocess.run(make_command, cwd=ROOT, capture_output=True, text=True,
+                             check=True).stdout.split()
     done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "WARNING" not in done.stderr and str(folder/"index.html") in done.stdout, done.stderr

@@ -49,8 +49,8 @@ def built(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built) -> Path:
-    made, = built.glob("*.whl")
-    return made
+    built_wheel, = built.glob("*.whl")
+    return built_wheel
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def installed(wheel, tmp_path_factory) -> tuple[Path, Path]:
     call(sys.executable, "-m", "venv", "--without-pip", folder/"env", cwd=folder)
     own, = (folder/"env"/"lib").glob("python*/site-packages")
     (own/"needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    there = ("--python", folder/"env"/"bin"/"python")
-    done = call(*PIP, *there, "install", "--no-deps", "--no-index", "--ignore-installed", wheel, cwd=folder)
+    target = ("--python", folder/"env"/"bin"/"python")
+    done = call(*PIP, *target, "install", "--no-deps", "--no-index", "--ignore-installed", wheel, cwd=folder)
     assert done.returncode == 0, done.stderr
     (folder/"empty").mkdir()
     return folder/"env"/"bin", folder/"empty"
@@ -105,8 +105,8 @@ def test_the_first_example_runs_from_an_empty_folder(installed):
     programs, empty = installed
     readme = (ROOT/"README.md").read_text(encoding="utf-8")
     first = re.search(r"^```python\n(.*?)^```$", readme, re.M | re.S)[1]
-    place = "import sentnb; assert 'elsewhere' in sentnb.__file__, sentnb.__file__\n"
-    ran = call(programs/"python", "-c", place + first, cwd=empty)
+    check = "import sentnb; assert 'elsewhere' in sentnb.__file__, sentnb.__file__\n"
+    ran = call(programs/"python", "-c", check + first, cwd=empty)
     assert ran.returncode == 0 and ran.stdout.strip(), ran.stderr
     assert list(empty.iterdir()) == [], "nothing is left where one stands"
 
