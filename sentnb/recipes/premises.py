@@ -31,8 +31,9 @@ _ENGLISH_TUNED, _MULTILINGUAL_TUNED = History(tuned=True), History(LANGUAGES, tu
 
 HISTORIES: dict[str, History] = {
     **dict.fromkeys(("pixel-small-mae", "pixel-small-mae-continuous", "pixel-medium-mae",
-                     "pixel-medium-mae-continuous", "text-small-mlm", "text-medium-mlm"), _ENGLISH),
-    **dict.fromkeys(("pixel-small-taught", "sentnb-small", "sentnb-small-scratch", "multilingual-e5-small",
+                     "pixel-medium-mae-continuous", "pixel-small-english", "text-small-mlm",
+                     "text-medium-mlm"), _ENGLISH),
+    **dict.fromkeys(("sentnb-small", "sentnb-small-scratch", "multilingual-e5-small",
                      "multilingual-e5-small-8"), _MULTILINGUAL_TUNED),
     "all-MiniLM-L6-v2": _ENGLISH_TUNED,
     **dict.fromkeys(("distilbert", "distilbert-tagger"), _ENGLISH), # distilled from BERT
@@ -72,7 +73,7 @@ def find_unmet_premise(
 ) -> str: # "" if all bases meet the premise
     """A clause that says which base does not meet the premise of a claim, for `run.claim(premise=...)`.
 
-    >>> premise = find_unmet_premise(["pixel-small-taught"], untuned=True, english_only=True)
+    >>> premise = find_unmet_premise(["sentnb-small"], untuned=True, english_only=True)
 
     Parameters
     ----------
