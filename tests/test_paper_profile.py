@@ -51,6 +51,7 @@ def table_of(path: Path) -> dict[str, tuple]:
 def small(name: str, demo, paper):
     "What costs little: the smaller number, the shorter list (None is all), as many of the names."
     if name in SMALL: return SMALL[name]
+    if paper is None and name.startswith("pilot_"): return None # there is no pilot at paper
     if isinstance(demo, (list, tuple)) and demo and isinstance(demo[0], str):
         return paper and list(paper[:len(demo)]) # names at paper are others
     if isinstance(demo, (list, tuple)) and isinstance(paper, (list, tuple, type(None))):

@@ -189,9 +189,6 @@ def test_threads_and_where_they_wait(python):
     code = """
 import os
 from sentnb.experiments.study import Study, warmup_steps
-from sentnb.training import Branch, Stage
-from sentnb.training.branches import TimeIsUp
-from training_runs import tiny
 import sys
 print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))))
@@ -216,9 +213,6 @@ def test_bars_are_silenced_whenever_tqdm_was_loaded(python):
 import io
 from tqdm import tqdm
 from sentnb.experiments.study import Study, warmup_steps
-from sentnb.training import Branch, Stage
-from sentnb.training.branches import TimeIsUp
-from training_runs import tiny
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 Study("98_x", dict(training=dict(seeds=(1, 1, 1))), show_progress=False)
 file = io.StringIO()
