@@ -155,7 +155,7 @@ def test_the_gradient_reaches_each_token_of_both_sentences(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_was_read_first_changes_what_is_told(variant):
+def test_the_sentence_read_first_changes_the_prediction(variant):
     model = conditional(variant)
     first, first_mask, *second = batch_of(model)
     with torch.no_grad():
@@ -308,7 +308,7 @@ def test_a_folder_says_what_it_lacks_and_takes_other_masking(tmp_path):
 
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_what_averages_is_loaded_as_it_encodes_whoever_asks(tmp_path):
-    "The encoder within has other vectors: who asks for it alone is told."
+    "The inner encoder has other vectors: loading it alone gives a message."
     model = conditional("averaged")
     saved = str(model.save_pretrained(tmp_path/"m"))
     loaded = load_encoder(saved, device="cpu")

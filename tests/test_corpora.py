@@ -681,7 +681,7 @@ def test_values_that_a_declaration_excludes(mirror, name, change, message):
         corpora.load(name, split="test")
 
 
-def test_constant_scores_are_rejected_and_repeated_rows_and_missing_classes_are_told(mirror):
+def test_constant_scores_are_rejected_and_repeated_rows_and_missing_classes_give_warnings(mirror):
     row = dict(sentence1="a", sentence2="b", score=3.)
     mirror("mteb/sts13-sts", [row, dict(row, sentence1="c")])
     with pytest.raises(ValueError, match="score is 3 in all 2 rows"):

@@ -206,7 +206,7 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(tiny, tmp_path, warm_
     printed, shown = run("-P", "steps=4")
     own, = run_folder.glob("demo-*")
     assert "holds a run with other settings (steps: 3, here 4)" in shown and own.name in shown
-    assert printed.count(own.name) == 2 and (own/"99_runs.ipynb").is_file(), "table and notebook are told"
+    assert printed.count(own.name) == 2 and (own/"99_runs.ipynb").is_file(), "table and notebook are printed"
     assert sorted(path.name for path in run_folder.iterdir()) == ["demo", own.name]
     assert (run_folder/"demo"/"numbers.csv").read_bytes() == first
     differ = sentnb_here("diff", "99_runs/demo", str(own), SENTNB_FIGURES=str(tmp_path/"figures"))

@@ -120,7 +120,7 @@ def test_the_command_converts_and_the_checkpoint_draws_in_its_own_font(hub, tmp_
     assert "not a converted checkpoint" in capsys.readouterr().err
 
 
-def test_another_font_than_the_declared_one_is_told(hub):
+def test_another_font_than_the_declared_one_gives_a_warning(hub):
     from sentnb.renderer.fonts import FontWarning
     encoder = PixelEncoder.from_pretrained(LINGUIST, convert=True)
     with pytest.warns(FontWarning, match="GoNotoCurrent.ttf has sha256 .* the config pins 83ab5c39e2b1"):

@@ -257,7 +257,7 @@ def of_paper(notebook, setting):
     return value[int(position)] if position else value
 
 
-def test_every_row_is_used_or_told():
+def test_every_row_is_used_or_listed():
     wanted = {key for key in rows() if key[0] in ("pixel", "cmlm", "micse", "lensing", "nonling")}
     assert set(USED) == wanted
 

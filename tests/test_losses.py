@@ -123,7 +123,7 @@ def test_limits(n):
         assert losses.info_nce(same, 3*same, temperature).item() == pytest.approx(math.log(n), abs=1e-9)
     distinct = tensors_of(0, (n, 64))[0]
     assert losses.info_nce(distinct, distinct, 1e-3).item() < 1e-9
-    # hot: nothing is told apart
+    # at a high temperature all cells are alike
     assert losses.info_nce(distinct, -distinct, 1e9).item() == pytest.approx(math.log(n), abs=1e-6)
     opposed = losses.info_nce(distinct, -distinct, .05).item()
     assert opposed == 0 if n == 1 else opposed > 15

@@ -8,7 +8,7 @@ from sentnb.evaluation import bitext, mining, nearest
 
 
 class Known(SentenceEncoder):
-    "Vectors by text: translations are near each other. It stops where it is told to."
+    "Vectors by text: translations are near each other. It stops at a given text."
     width = 32
 
     def __init__(self, pairs):

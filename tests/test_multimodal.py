@@ -164,7 +164,7 @@ def test_nothing_waits_for_each_picture():
 
 
 @pytest.mark.parametrize("begin", [tiny, tiny_text])
-def test_places_are_told_by_positions_alone(begin):
+def test_places_differ_by_positions_alone(begin):
     "Patches in another order: the same [CLS], unless they have positions."
     encoder, pictures = begin().eval(), torch.randn(3, 16, 24, 1)
     swapped = torch.cat([pictures[:, 8:], pictures[:, :8]], 1)

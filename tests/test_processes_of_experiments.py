@@ -150,7 +150,7 @@ def numbers(name, folder, **more):
     return {(row["table"], row["row"], row["column"]): row["value"] for row in frame.to_dict("records")}
 
 
-def test_every_experiment_is_compared_or_told():
+def test_every_experiment_is_compared_or_listed():
     assert {path.stem for path in EXPERIMENTS} == CUT.keys() | NOT_COMPARED.keys()
     assert not CUT.keys() & NOT_COMPARED.keys()
     assert all(CUT[name].keys() <= ROWS[name] for name in CUT), \

@@ -13,7 +13,7 @@ RUN = sorted(path for path in (ROOT/"nbs").glob("[0-9]*.ipynb")
 
 
 @pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
-def test_every_number_is_told_as_it_was_measured(path):
+def test_every_number_is_quoted_as_it_was_measured(path):
     problems = prose_numbers.check_file(path)
     assert not problems, "\n".join(problems)
 

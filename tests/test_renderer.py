@@ -374,7 +374,7 @@ def test_any_other_way_says_which(tmp_path):
     with pytest.raises(ValueError, match="none of the files to draw with"): TextRenderer(fonts=[tmp_path])
 
 @pytest.mark.parametrize("strategy, fits", [("continuous", 9.5), ("words", 10), ("bigrams", 10)])
-def test_a_size_that_clips_letters_is_told(strategy, fits, recwarn):
+def test_a_size_that_clips_letters_gives_a_warning(strategy, fits, recwarn):
     warnings.simplefilter("always")
     for size in (8, fits): TextRenderer(RenderConfig(strategy=strategy, font_size=size))
     assert not recwarn.list

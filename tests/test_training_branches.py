@@ -77,7 +77,7 @@ def test_what_was_chosen_by_one_dev_is_not_given_for_another(tmp_path):
     assert not same(one.encoder.state_dict(), other.encoder.state_dict())
 
 
-def test_of_a_killed_training_both_pieces_are_told(tmp_path, monkeypatch):
+def test_both_pieces_of_a_killed_training_are_recorded(tmp_path, monkeypatch):
     root, commits = Branch.root(tiny(), tmp_path), iter(["before", "after"])
     monkeypatch.setattr(branches, "code_state", lambda: dict(commit=next(commits), dirty=False))
     options, look_numbers = dict(eval_every=1, save_every=1, show_progress=False), iter(range(3))

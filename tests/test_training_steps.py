@@ -101,7 +101,7 @@ def test_the_first_task_draws_as_it_would_alone_and_the_second_otherwise():
     assert Batches(stage, encoder)[0].texts == alone != Batches(stage, encoder, task=1)[0].texts
 
 
-def test_alone_a_task_can_throw_the_dice_of_a_second(tmp_path):
+def test_a_single_task_can_use_the_random_numbers_of_a_second(tmp_path):
     "Then with the first, which here changes next to nothing, and without it come to the same."
     still = Task(PAIRS, InfoNCE(), 8, learning_rate=1e-12, warmup_steps=0)
     text = Task(TEXTS, SimCSE(mlp=True), 8, .01, warmup_steps=0)

@@ -184,7 +184,7 @@ def test_pairs_use_both_features_and_have_an_f1():
     assert result["accuracy"] == result["f1"] == 1
 
 
-def test_rows_that_were_told():
+def test_items_say_which_rows_are_right():
     data = dict(train=[(word*3, len(word)) for word in "a bb ccc".split()*20])
     for parts in (data, data | dict(test=data["train"][:7])):
         plain = transfer.evaluate(Letters(), "t", parts)
