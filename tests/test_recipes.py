@@ -1,5 +1,6 @@
 """Recipes: what is read and dropped, where it starts, what each stage reads, what becomes of the weights."""
 import dataclasses
+import inspect
 import json
 import random
 from pathlib import Path
@@ -228,6 +229,18 @@ def test_it_is_recorded(tmp_path):
     data.record(run)
     record = results.load_run(run.save()).details
     assert record["data"]["microworld"]["revision"] == "embedded" and record["notes"]["clean of"] == "no test"
+
+
+def test_each_source_answers_the_questions_of_the_public_data_sets():
+    for name in recipes.SOURCES:
+        source = recipes.get_source(name)
+        assert source.name == name
+        for method, function in inspect.getmembers(type(source), inspect.isfunction):
+            asked = inspect.signature(getattr(recipes.PublicSource, method))
+            assert list(inspect.signature(function).parameters) == list(asked.parameters), (name, method)
+    papers, generated = recipes.get_source("papers"), recipes.get_source("microworld")
+    assert papers.limit_generated(english=5) == {} and generated.limit_generated(english=5) == dict(english=5)
+    assert papers.list_translation_sets(without=["talks"]) == [], "the papers have one set of translations"
 
 
 def test_scored_pairs():
