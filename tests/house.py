@@ -172,13 +172,13 @@ def over_the_limits(root: Path) -> dict[str, list[str]]:
     for part, codes in parts(root).items():
         for code in codes:
             wide = [number + 1 for number, line in enumerate(code.lines) if len(line) > COLUMNS]
-            wrong["columns"] += [f"{part}: {code.where}, line {number}: {len(code.lines[number - 1])}"
+            wrong["columns"] += [f"{part}: {code.label}, line {number}: {len(code.lines[number - 1])}"
                                  for number in wide]
             if code.exported and len(code.lines) > CELL:
-                wrong["cell"].append(f"{code.where}: {len(code.lines)} lines")
+                wrong["cell"].append(f"{code.label}: {len(code.lines)} lines")
             for name, lines, depth in functions_of(code):
-                if lines > FUNCTION: wrong["function"].append(f"{code.where}, {name}: {lines} lines")
-                if depth > DEPTH: wrong["depth"].append(f"{code.where}, {name}: {depth} deep")
+                if lines > FUNCTION: wrong["function"].append(f"{code.label}, {name}: {lines} lines")
+                if depth > DEPTH: wrong["depth"].append(f"{code.label}, {name}: {depth} deep")
     wrong["front door"] = code_in_front_doors(root)
     return wrong
 

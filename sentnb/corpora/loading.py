@@ -7,7 +7,7 @@ __all__ = ['DataWarning', 'stream_rows', 'load', 'open_split', 'map_split', 'doc
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #023c1bf9
 import contextlib, itertools, json, tempfile, warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..core.arrow import Rows
@@ -131,17 +131,25 @@ def _check_classes(source_name: str, column: str, values: list, classes: tuple) 
             f"{source_name}: no row has the {column} {', '.join(missing)}; expected all of {expected}",
                       DataWarning, stacklevel=4)
 
-def _check_values(dataset: Dataset, split: str, rows: list[dict], columns: list[str]|None) -> None:
-    "Compare the rows with the ranges and classes of the declaration; whole rows also with each other."
+def _check_values(
+    dataset: Dataset, split: str, columns: Iterable[str], get_values: Callable[[str], list],
+) -> None:
+    "Compare those columns that have a range or classes with the declaration. An empty column is an error."
     source_name = f"{dataset.name}, split {split!r}"
-    for column, (low, high) in dataset.ranges.items():
-        if column in rows[0]: _check_scores(source_name, column, [row[column] for row in rows], low, high)
-    for column, classes in dataset.classes.items():
-        if column in rows[0]: _check_classes(source_name, column, [row[column] for row in rows], classes)
-    if columns or dataset.repeated or not (dataset.ranges or dataset.classes): return
+    for column in columns:
+        if column not in dataset.ranges and column not in dataset.classes: continue
+        values = get_values(column)
+        if not values: raise ValueError(f"{source_name}: no rows; the copy is incomplete, fetch it again")
+        if column in dataset.ranges: _check_scores(source_name, column, values, *dataset.ranges[column])
+        if column in dataset.classes: _check_classes(source_name, column, values, dataset.classes[column])
+
+def _check_repeated(dataset: Dataset, split: str, rows: list[dict]) -> None:
+    "DataWarning: whole rows are repeated, where the published set has no repetitions."
+    if dataset.repeated or not (dataset.ranges or dataset.classes): return
     repeated = len(rows) - len({repr(row) for row in rows})
-    if repeated: warnings.warn(f"{source_name}: {repeated} of {len(rows)} rows are repetitions of others",
-                               DataWarning, stacklevel=3)
+    if repeated:
+        message = f"{repeated} of {len(rows)} rows are repetitions of others"
+        warnings.warn(f"{dataset.name}, split {split!r}: {message}", DataWarning, stacklevel=3)
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #da415cd1
 def stream_rows(
@@ -208,7 +216,9 @@ def load(
     """
     rows = list(stream_rows(name, config, split, columns, revision))
     if not rows: raise ValueError(f"{name}, split {split!r}: no rows; the copy is incomplete, fetch it again")
-    _check_values(get_dataset(name), split, rows, columns)
+    dataset = get_dataset(name)
+    _check_values(dataset, split, rows[0], lambda column: [row[column] for row in rows])
+    if not columns: _check_repeated(dataset, split, rows)
     return rows
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #4f124451
@@ -250,7 +260,8 @@ def map_split(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> Rows: # tuples; the values themselves for one column
-    """The rows of `load` in Arrow. A set on the Hub is memory-mapped, so that its size does not matter.
+    """The rows of `load` in Arrow, with the same errors. A set on the Hub is memory-mapped: only the columns
+    that have a declared range or classes are read whole.
 
     Parameters
     ----------
@@ -277,7 +288,9 @@ def map_split(
         return Rows.from_table(pyarrow.Table.from_pylist(rows), columns)
     table = _open_hub(dataset, config, split, revision)
     _check_columns(dataset, config, table.column_names, columns)
-    return Rows.from_table(table.data.table, columns)
+    table = table.data.table
+    _check_values(dataset, split, columns, lambda column: table.column(column).to_pylist())
+    return Rows.from_table(table, columns)
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #341df2bf
 def _texts(dataset: Dataset, config: str, split: str, revision: str|None) -> Iterator[str]:
