@@ -294,6 +294,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                    'sentnb/corpora/loading.py'),
                                         'sentnb.corpora.loading._check_columns': ( 'api/1_corpora/loading.html#_check_columns',
                                                                                    'sentnb/corpora/loading.py'),
+                                        'sentnb.corpora.loading._check_repeated': ( 'api/1_corpora/loading.html#_check_repeated',
+                                                                                    'sentnb/corpora/loading.py'),
                                         'sentnb.corpora.loading._check_scores': ( 'api/1_corpora/loading.html#_check_scores',
                                                                                   'sentnb/corpora/loading.py'),
                                         'sentnb.corpora.loading._check_values': ( 'api/1_corpora/loading.html#_check_values',
