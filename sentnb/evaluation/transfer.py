@@ -8,7 +8,7 @@ __all__ = ['TASKS', 'PENALTIES', 'Task', 'get_protocol', 'sample_rows', 'task_da
 
 # %% ../../nbs/api/3_evaluation/03_transfer.ipynb #fe9dda49
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -365,7 +365,7 @@ def relatedness(
 # %% ../../nbs/api/3_evaluation/03_transfer.ipynb #f036f1c0
 def evaluate_all(
     enc: Any, # anything with encode(list of str) -> [n, d]
-    names: Iterable[str] = tuple(TASKS), # tasks to evaluate
+    names: Iterable[str]|Mapping[str, dict] = tuple(TASKS), # tasks to evaluate; or name -> your own rows
     max_train: int|None = None, # as in `evaluate`
     show_progress: bool|None = None, # as in `core.progress`
     encode_options: dict|None = None, # passed to encode
@@ -377,8 +377,8 @@ def evaluate_all(
     ----------
     enc : Any
         anything with encode(list of str) -> [n, d]
-    names : Iterable[str], default tuple(TASKS)
-        tasks to evaluate
+    names : Iterable[str]|Mapping[str, dict], default tuple(TASKS)
+        tasks to evaluate; or name -> your own rows
     max_train : int|None, default None
         as in `evaluate`
     show_progress : bool|None, default None
@@ -393,7 +393,8 @@ def evaluate_all(
     dict[str, dict[str, Any]]
         task -> result of `evaluate`
     """
-    tasks = {name: _load_rows(name, None, max_train) for name in names}
+    own_rows = names if isinstance(names, Mapping) else {}
+    tasks = {name: _load_rows(name, own_rows.get(name), max_train) for name in names}
     vectors = _encode(enc, tasks.values(), encode_options)
     with progress(show_progress, iterable=tasks.items(), desc="transfer", unit="task") as bar:
         return {name: _score(data, vectors, probe) for name, data in bar}

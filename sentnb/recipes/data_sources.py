@@ -17,7 +17,7 @@ from ..core import LANGUAGES, one_of
 from ..evaluation import bitext, transfer
 from .data import Pair
 from .lenses import INFERENCE_SETS
-from .sources import SOURCES
+from .sources import SOURCES, Scored
 
 # %% ../../nbs/api/4_recipes/10_data_sources.ipynb #da7a0004
 class PublicSource:
@@ -132,6 +132,24 @@ def load_task(self: PublicSource,
         train, and test and dev if they exist -> rows
     """
     return transfer.task_data(name, n)
+
+@patch
+def load_english_tests(self: PublicSource,
+    names: Collection[str], # of corpora.STS
+) -> dict[str, Scored]: # name -> sentences, sentences, scores; of the microworld none
+    """Tests of similarity beside that of `load_scored_pairs`.
+
+    Parameters
+    ----------
+    names : Collection[str]
+        of corpora.STS
+
+    Returns
+    -------
+    dict[str, Scored]
+        name -> sentences, sentences, scores; of the microworld none
+    """
+    return {name: corpora.sts_pairs(name) for name in names}
 
 @patch
 def load_news(self: PublicSource,
@@ -298,6 +316,7 @@ class MicroworldSource(PublicSource):
     def list_translation_sets(self, without=()): return []
     def list_task_datasets(self, names): return []
     def list_tatoeba_configs(self, languages=None): return {}
+    def load_english_tests(self, names): return {}
     def count_running_text(self): return []
 
     def load_task(self, name, n=None, generated=None):

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from ..core import at_least, data_dir
-from .papers import published, row_key
+from fastcore.basics import patch
+from .papers import published, published_points, row_key
 from .run import NUMBERS, Record, Run, to_frame
 from .verdicts import DEMONSTRATION
 
@@ -90,6 +91,25 @@ def compare(
     merged["scale"] = np.where(merged["ours"].isna(), "not run", scale)
     models = [name for name in ("model", "named") if name in merged]
     return merged.fillna(dict.fromkeys(models, ""))[_COLUMNS + models]
+
+# %% ../../nbs/api/1_results/08_compare.ipynb #da7a0020
+@patch
+def paper_points(self: Run,
+    table: str, # its name in data/paper
+) -> dict[tuple[str, str], float]: # (row_key, column) -> value
+    """The published numbers that a figure shows beside those of the run; beside a demonstration none.
+
+    Parameters
+    ----------
+    table : str
+        its name in data/paper
+
+    Returns
+    -------
+    dict[tuple[str, str], float]
+        (row_key, column) -> value
+    """
+    return {} if self.profile == "demo" else published_points(table)
 
 # %% ../../nbs/api/1_results/08_compare.ipynb #7d10e3b4
 MODELS = ("BERT", "mBERT", "RoBERTa", "XLM-R", "CANINE", "ByT5", "GloVe", "PIXEL", "Pixel-Linguist")
