@@ -170,8 +170,7 @@ def test_21_make_help_has_every_target_that_is_typed():
     for name in ("setup", "leapfrog", "lab", "report"): assert re.search(rf"^  {name} +", targets, re.M)
 
 
-FIRST_PAGES = [ROOT/"nbs"/"index.ipynb", ROOT/"nbs"/"template.ipynb", ROOT/"nbs"/"30_explore.ipynb",
-               *sorted((ROOT/"nbs"/"howto").glob("*.ipynb"))]
+PAGES = sorted(path for pattern in ("*.ipynb", "howto/*.ipynb") for path in (ROOT/"nbs").glob(pattern))
 
 
 def cells_of(path: Path, kind: str) -> list[str]:
@@ -179,7 +178,7 @@ def cells_of(path: Path, kind: str) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
 
-@pytest.mark.parametrize("path", FIRST_PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_second_1_sentnb_is_imported_before_torch(path):
     code = "\n".join(cells_of(path, "code"))
     heavy = re.findall(r"^\s*(?:import|from) (sentnb|torch|transformers|sklearn|scipy)\b", code, re.M)
