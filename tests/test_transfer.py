@@ -266,5 +266,12 @@ def test_letters_beat_the_majority_on_real_tasks():
     assert transfer.average(results, ("TREC", "CR")) == (trec["accuracy"] + cr["accuracy"])/2
 
 
+def test_own_rows_of_several_tasks_are_evaluated_as_each_alone():
+    world = Microworld(seed=0)
+    tasks = {label: transfer.microworld_data(world, label, n=200) for label in ("place", "number")}
+    together = transfer.evaluate_all(Letters(), tasks, show_progress=False)
+    assert together == {label: transfer.evaluate(Letters(), label, rows) for label, rows in tasks.items()}
+
+
 def test_importing_it_loads_no_torch(python):
     assert python("import sys, sentnb.evaluation.transfer; print('torch' in sys.modules)").strip() == "False"
