@@ -831,6 +831,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                       'sentnb.encoders.base.encoder_property': ( 'api/2_encoders/base.html#encoder_property',
                                                                                  'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.evaluating': ('api/2_encoders/base.html#evaluating', 'sentnb/encoders/base.py'),
+                                      'sentnb.encoders.base.half_precision': ( 'api/2_encoders/base.html#half_precision',
+                                                                               'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.identity': ('api/2_encoders/base.html#identity', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.iterate_texts': ( 'api/2_encoders/base.html#iterate_texts',
                                                                               'sentnb/encoders/base.py'),

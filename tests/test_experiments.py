@@ -520,6 +520,20 @@ def test_encode_through_what_others_have_trained(name, tmp_path, hub):
     np.testing.assert_allclose(np.load(tmp_path/"x.npy"), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("model", ["sentnb-small", "text-small-mlm"])
+def test_encode_in_half_precision(model, tmp_path):
+    import numpy as np
+    (tmp_path/"lines.txt").write_text("A dog runs.\nEin Hund läuft.\nNobody sings.\n", encoding="utf-8")
+    vectors = {}
+    for precision in ("no", "bf16"):
+        out = tmp_path/f"{precision}.npy"
+        assert experiments.main(["encode", str(tmp_path/"lines.txt"), "-m", model, "-o", str(out),
+                                 "--mixed-precision", precision]) == 0
+        vectors[precision] = np.load(out)
+    difference = np.abs(vectors["no"] - vectors["bf16"]).max()
+    assert 0 < difference < 0.01 and vectors["bf16"].dtype == np.float32
+
+
 def test_encode_of_long_lines(tmp_path, capsys):
     "As from_pretrained: truncated with a warning, unless `--long` says otherwise."
     import numpy as np

@@ -107,6 +107,8 @@ def _file_parsers(commands) -> None:
     command.add_argument("-o", "--output", required=True, metavar="OUT.npy")
     command.add_argument("--batch-size", type=int, default=256)
     command.add_argument("--no-normalize", action="store_true", help="leave the vectors at their own length")
+    command.add_argument("--mixed-precision", choices=("no", "bf16", "fp16"), default="no",
+                         help="matrix products in half precision: faster on a GPU, or a CPU with AMX")
     _process_option(command)
     _model_options(command)
     command = commands.add_parser("render", help="draw a text as a pixel encoder sees it")
@@ -263,7 +265,7 @@ def _encode(arguments: argparse.Namespace) -> None:
     with plain_warnings():
         rows, width = encode_file(arguments.file, arguments.model, arguments.output, arguments.batch_size,
                                   not arguments.no_normalize, arguments.long, arguments.device,
-                                  arguments.column, arguments.processes)
+                                  arguments.column, arguments.processes, arguments.mixed_precision)
     print(f"{arguments.output}: {_count(rows, 'vector')} of {width} numbers")
 
 def _render(arguments: argparse.Namespace) -> None:

@@ -133,6 +133,7 @@ def encode_file(
     device: str|None=None, # as load_encoder takes it
     column: str|None=None, # as read_texts takes it
     processes: int|None=None, # as encode_to_file takes it
+    mixed_precision: str="no", # as `encode` takes it
 ) -> tuple[int, ...]: # shape [lines, width]
     """Encode every line into one row of a float32 .npy file; an interrupted call continues when repeated.
 
@@ -158,6 +159,8 @@ def encode_file(
         as read_texts takes it
     processes : int|None, default None
         as encode_to_file takes it
+    mixed_precision : str, default "no"
+        as `encode` takes it
 
     Returns
     -------
@@ -175,7 +178,8 @@ def encode_file(
     if first is None: raise ValueError(f"{path} holds no line")
     from sentnb.encoders.shards import encode_to_file
     encoder, blanks = load_encoder(model, long, device), _Blanks(itertools.chain([first], texts))
-    vectors = encode_to_file(encoder, blanks, output, processes, batch_size=batch_size, normalize=normalize)
+    vectors = encode_to_file(encoder, blanks, output, processes, batch_size=batch_size, normalize=normalize,
+                             mixed_precision=mixed_precision)
     blanks.say()
     return vectors.shape
 
