@@ -234,8 +234,8 @@ def half_precision(
     one_of("no", "bf16", "fp16")("mixed_precision", mixed_precision)
     if mixed_precision == "no": return contextlib.nullcontext()
     if not hasattr(encoder, "device"):
-        raise ValueError(f"mixed_precision={mixed_precision!r}: {type(encoder).__name__} has no torch module; "
-                         "leave it out")
+        kind = type(encoder).__name__
+        raise ValueError(f"mixed_precision={mixed_precision!r}: {kind} has no torch module; leave it out")
     import torch
     dtype = dict(bf16=torch.bfloat16, fp16=torch.float16)[mixed_precision]
     return torch.autocast(torch.device(encoder.device).type, dtype)
