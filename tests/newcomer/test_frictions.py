@@ -135,8 +135,8 @@ def test_17_no_experiment_shows_a_demo_beside_the_paper():
         lines = code.splitlines()
         for n, line in enumerate(lines):
             if "['printed']" not in line: continue
-            nearby = lines[max(0, n - 4):n + 1]
-            assert any('profile == "demo"' in other for other in nearby), f"{path.name}: {line}"
+            nearby = lines[max(0, n - 9):n + 1]
+            assert any("run.paper_points(" in other for other in nearby), f"{path.name}: {line}"
 
 
 def test_18_the_search_of_the_first_screen(shipped):
