@@ -491,12 +491,12 @@ def forward(self: PixelEncoder,
 PATCHES = 2048   # that are projected at once
 
 def _hash_rows(words: np.ndarray) -> np.ndarray: # uint64 [m, b/8] -> [m]
-    factors = np.random.default_rng(0).integers(2**64 - 1, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
-    return (words*factors).sum(1)
+    factors = np.random.default_rng(0).integers(2**64 - 1, size=words.shape[1], dtype=np.uint64)
+    return (words*(factors | np.uint64(1))).sum(1)
 
 def distinct_rows(
     patches: torch.Tensor, # uint8 [m, b], b a multiple of 8, on the CPU
-) -> tuple[torch.Tensor, torch.Tensor]: # the k distinct rows, uint8 [k, b]; for each row its number among them, int64 [m]
+) -> tuple[torch.Tensor, torch.Tensor]: # the k distinct rows; the number of each row among them
     """Rows are compared by a hash of 64 bits, then byte by byte. If two hashes collide, all rows are
     returned.
 
@@ -508,7 +508,7 @@ def distinct_rows(
     Returns
     -------
     tuple[torch.Tensor, torch.Tensor]
-        the k distinct rows, uint8 [k, b]; for each row its number among them, int64 [m]
+        the k distinct rows; the number of each row among them
     """
     parts = patches.split(16*PATCHES) # to limit the memory of the intermediate results
     hashes = np.concatenate([_hash_rows(part.contiguous().numpy().view(np.uint64)) for part in parts])
@@ -558,7 +558,8 @@ def encode_window(self: PixelEncoder,
                                for rows in distinct.split(PATCHES)])
         for rows in track_chunks(length_chunks(lengths, size), len(texts)):
             chunk_index = index[rows, :int(lengths[rows].max()) + 1].to(self.device)
-            states = self._run_layers(self.add_positions(projected[chunk_index]), lengths[rows].to(self.device))
+            inputs = self.add_positions(projected[chunk_index])
+            states = self._run_layers(inputs, lengths[rows].to(self.device))
             vectors = self.pool(*states, head).cpu().double()
             share = lengths[rows].double() + 1 # a scrolled text has several strips, weighted by length
             total.index_add_(0, text_index[rows], vectors*share[:, None])
