@@ -230,7 +230,7 @@ def load_blocks(self: PublicSource,
     n: int|None=None, # blocks to train on, at most
     held_out: int|None=0, # blocks held out, at most; None: all
     *,
-    tests: Collection[str]|None=None, # removed from the papers' text; None: every test, as from the public text
+    tests: Collection[str]|None=None, # removed from the papers' text; None, and for public text: all
     generated: tuple[int, int]=(1_000, 1_000), # documents that the microworld generates, for each part
     seed: int=0, # of the order
     revision: str|None=None, # of the Wikipedia of the papers; None: the declared one
@@ -247,7 +247,7 @@ def load_blocks(self: PublicSource,
     held_out : int|None, default 0
         blocks held out, at most; None: all
     tests : Collection[str]|None, default None
-        removed from the papers' text; None: every test, as from the public text
+        removed from the papers' text; None, and for public text: all
     generated : tuple[int, int], default (1_000, 1_000)
         documents that the microworld generates, for each part
     seed : int, default 0
