@@ -190,7 +190,7 @@ def encoder(self: Recipe,
     seed: int=0,
     device: str|torch.device="cpu",
     revision: str|None=None, # of the checkpoint on the Hub
-) -> PixelEncoder: # in train mode where it starts from nothing
+) -> PixelEncoder: # in train mode if it has random weights
     """The encoder before the first stage.
 
     Parameters
@@ -204,7 +204,7 @@ def encoder(self: Recipe,
     Returns
     -------
     PixelEncoder
-        in train mode where it starts from nothing
+        in train mode if it has random weights
     """
     torch.manual_seed(derive_seed(seed, "weights"))
     if self.start:
