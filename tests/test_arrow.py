@@ -15,7 +15,7 @@ from sentnb.corpora import provenance
 from sentnb.training import Rows
 
 SPANS = "gowitheflow/wiki-span"
-N, LETTERS = 200_000, 150 # pairs, and letters of a text
+N, LETTERS = 100_000, 150 # pairs, and letters of a text
 
 CODE = f"""
 import datasets, pandas

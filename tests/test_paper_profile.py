@@ -20,9 +20,11 @@ SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="micro
              captions="microworld", threads=1, seeds=1, pairs=20, redraws=5, draws=2, repetitions=2,
              authors={"SCD": dict(steps=1)}, tension="paper", # eight sentences are no released batch
              larger_steps={"P_18": 2, "P_XL": 2},
-             piece_of_base=1, # steps of 86 million parameters
+             piece_of_base=1, piece_sizes=dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2),
              simcse_changes={}, # RoBERTa's 1,953 steps of 512
-             questions=["negatives", "ensembling"])
+             questions=["negatives", "ensembling"],
+             space=dict(batch=[16], warmup=[2], dropout=[0, .1], gating=[16], hidden=[32], margin=[.1, .2]),
+             growth_sentences=[20, 50], growth_characters=[1, 100], growth_vectors=[50, 100])
 MOST = dict(steps=2, batch=8, queue=8, warmup=1, texts=300, taught_texts=40, taught_seen=200, _sentences=64,
             fitted=200, permutations=20, transfer_train=100) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
@@ -81,7 +83,9 @@ def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch, warm_kernels):
     "Run a notebook at paper, or up to the end of a section: at_paper(path, offline=False) -> its folder."
     home = hub.folder/"home" # one cache for all
     places = dict(SENTNB_FIGURES=tmp_path/"figures", SENTNB_CACHE=tmp_path/"cache", HF_HOME=home,
-                  HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1")
+                  HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1",
+                  # hundreds of files of a few lines each: a bar takes longer than its file
+                  HF_DATASETS_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
     for variable, value in places.items(): monkeypatch.setenv(variable, str(value))
     monkeypatch.delenv("SENTNB_HUB", raising=False)
     keep_public_files(tmp_path/"cache")
