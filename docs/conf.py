@@ -1,9 +1,11 @@
 """How Sphinx makes the site of what docs/build.py lays out: offline, nothing from other hosts."""
 from configparser import ConfigParser
+from functools import cache
 from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from sphinx.search.en import SearchEnglish
 
 _parser = ConfigParser(delimiters=["="])
 _parser.read(Path(__file__).resolve().parent.parent/"settings.ini", encoding="utf-8")
@@ -23,6 +25,8 @@ html_static_path, html_css_files = ["static"], ["site.css"]
 html_search_scorer = str(Path(__file__).resolve().parent/"scorer.js") # pages that explain come before executed copies
 html_show_sourcelink = html_copy_source = False
 html_math_renderer = "mathml"
+
+SearchEnglish.stem = cache(SearchEnglish.stem) # the stemmer is slow, and the pages have few distinct words
 
 
 def _inline(self, node: nodes.math) -> None:
