@@ -108,7 +108,7 @@ def check_demo(path: Path, figures: Path):
     executed = folder/f"{path.stem}.ipynb"
     assert all(cell.execution_count for cell in code_cells(executed) if cell.source.strip())
     assert str(ROOT) not in executed.read_text(encoding="utf-8")
-    assert not list(figures.rglob("*.unfinished.ipynb"))
+    assert not list(folder.rglob("*.unfinished.ipynb"))
     assert before == written(own), "SENTNB_FIGURES alone is written"
 
 

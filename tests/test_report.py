@@ -139,7 +139,7 @@ def test_claims_csv_is_rendered_from_the_stored_parts(folder, claim):
         assert decides is None and verdict.rule, "a reason, and nothing that would decide"
         return
     if verdict.verdict == "cannot be tested here":
-        assert decides is None and verdict.premise, "the premise that is missing, and nothing that would decide"
+        assert decides is None and verdict.premise, "what is missing, and nothing that would decide"
         return
     assert decides.verdict == verdict.verdict and html.interval_svg(decides).count("<circle")
     for part in verdict.parts:
