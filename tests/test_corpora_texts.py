@@ -385,15 +385,15 @@ def test_every_sentence_that_is_evaluated_is_a_test_sentence():
 @real
 def test_text_in_other_languages_is_clean(tmp_path, monkeypatch):
     monkeypatch.setenv("SENTNB_CACHE", str(tmp_path))
-    sources, banned, languages = ["ntrex", "stsb"], corpora.test_sentences(), ("de", "ru", "zh")
+    sources, banned, languages = ["ntrex", "stsb"], corpora.test_sentences(), ("de", "zh")
     counts = corpora.pretraining_counts(languages, sources)
     news = [row for row in counts if row["source"] == "ntrex"]
-    assert len(counts) == 6 and all(row["train_words"] > 30_000 and row["repeated"] <= 50 for row in news)
+    assert len(counts) == 4 and all(row["train_words"] > 30_000 and row["repeated"] <= 50 for row in news)
     german = next(row for row in counts if (row["source"], row["language"]) == ("stsb", "de"))
     # STS-B train is drawn from STS12-16
     assert german["translations"] > 9000 and german["banned_by"]["STS12"] > 1500
     assert german["train_sentences"] > 400
-    parts = dict(train=2_000, validation=150)
+    parts = dict(train=1_300, validation=100)
     for part, least in parts.items():
         texts = corpora.pretraining_texts(languages=languages, sources=sources, split=part)
         assert corpora.check_clean(texts, banned=banned)["texts"] == len(texts) > least

@@ -24,7 +24,9 @@ SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="micro
              simcse_changes={}, # RoBERTa's 1,953 steps of 512
              questions=["negatives", "ensembling"],
              space=dict(batch=[16], warmup=[2], dropout=[0, .1], gating=[16], hidden=[32], margin=[.1, .2]),
-             growth_sentences=[20, 50], growth_characters=[1, 100], growth_vectors=[50, 100])
+             growth_sentences=[20, 50], growth_characters=[1, 100], growth_vectors=[50, 100],
+             stream=[1_024, 1_536], render_sentences=64, encode_sentences=64, library_texts=16,
+             library_scored=10, mined_sentences=50, sts_pairs=50)
 MOST = dict(steps=2, batch=8, queue=8, warmup=1, texts=300, taught_texts=40, taught_seen=200, _sentences=64,
             fitted=200, permutations=20, transfer_train=100) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
