@@ -27,8 +27,8 @@ SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="micro
              growth_sentences=[20, 50], growth_characters=[1, 100], growth_vectors=[50, 100],
              stream=[1_024, 1_536], render_sentences=64, encode_sentences=64, library_texts=16,
              library_scored=10, mined_sentences=50, sts_pairs=50)
-MOST = dict(steps=2, batch=8, queue=8, warmup=1, texts=300, taught_texts=40, taught_seen=200, _sentences=64,
-            fitted=200, permutations=20, transfer_train=100) # of every row whose name ends so
+MOST = dict(steps=2, batch=8, queue=8, warmup=1, texts=300, distillation_texts=40, distillation_seen=200,
+            _sentences=64, fitted=200, permutations=20, transfer_train=100) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
 # rows of Table 5 that an experiment trains at paper alone, and what they need
 LARGER = {"05_leapfrog": (dict(iterations=3), {*(f"P_18 + A | Iter{i}" for i in (1, 2, 3)), "P_XL | Iter3"})}

@@ -90,7 +90,9 @@ CUT = {
         transfer_train=100,
         align_dropout=0.0,
     ),
-    "21_sentnb_small": dict(pairs=200, taught_texts=40, taught_seen=200, redraws=5, probe_train=100),
+    "21_sentnb_small": dict(
+        pairs=200, distillation_texts=40, distillation_seen=200, redraws=5, probe_train=100
+    ),
     "22_choices": dict(pairs=300, redraws=5, questions=["negatives"]),
     "24_substitutes": dict(
         points=[2, 3], simcse_steps=[2, 3], sentences=100, pairs=20, pairs_each=10, held_out=20
