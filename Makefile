@@ -18,7 +18,8 @@ WHOLE   := .[notebooks,dev,docs,sentence-transformers,mteb,faiss,minilm,bases]
 
 VENV := .venv
 BIN  := $(VENV)/bin
-UV   := $(shell command -v uv)
+# A tenth of pip's time: the one on the path, else one in the environment
+UV    = $(shell command -v uv || ls $(BIN)/uv 2>/dev/null)
 # The modules, then the sections of their docstrings
 EXPORT = $(BIN)/nbdev_clean && $(BIN)/nbdev_export && $(BIN)/python docs/docstrings.py
 SYSTEM := libpango-1.0-0 libpangocairo-1.0-0 libpangoft2-1.0-0 fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
@@ -30,7 +31,8 @@ LIBRARY     = $(sort $(shell find nbs/api -name "*.ipynb" -not -path "*/.ipynb_c
 # uv does not read pip's variables: hand it those that say where packages come from.
 UV_ENV   := $(if $(PIP_CERT),SSL_CERT_FILE="$(PIP_CERT)") $(if $(PIP_FIND_LINKS),,UV_TORCH_BACKEND=auto)
 UV_FLAGS := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)") $(if $(PIP_INDEX_URL),--index-url "$(PIP_INDEX_URL)")
-PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# not compiled: a process compiles what it imports, which is a small part
+PIP      := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 INSTALL   = $(if $(UV),env $(UV_ENV) $(UV) pip install --quiet --python $(BIN)/python $(UV_FLAGS) $(1) || { echo "uv could not: trying pip"; $(PIP) $(1); },$(PIP) $(1))
 
 .PHONY: help setup leapfrog test lab clean-notebooks figures report notebooks export site system clean
@@ -100,6 +102,7 @@ system:
 $(BIN)/python: | system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "sentnb needs Python 3.10 or newer; name one: make PYTHON=python3.11 ...")'
 	@$(PYTHON) -m venv $(VENV)
+	@command -v uv >/dev/null || $(PIP) uv || echo "no uv: pip installs the packages"
 
 $(VENV)/.torch: | $(BIN)/python
 	@echo "installing $(TORCH) into $(VENV)"

@@ -359,6 +359,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                  'sentnb/corpora/locations.py'),
                                           'sentnb.corpora.locations._open_hub': ( 'api/1_corpora/locations.html#_open_hub',
                                                                                   'sentnb/corpora/locations.py'),
+                                          'sentnb.corpora.locations._opened_table': ( 'api/1_corpora/locations.html#_opened_table',
+                                                                                      'sentnb/corpora/locations.py'),
                                           'sentnb.corpora.locations._parquet_files': ( 'api/1_corpora/locations.html#_parquet_files',
                                                                                        'sentnb/corpora/locations.py'),
                                           'sentnb.corpora.locations._read_original': ( 'api/1_corpora/locations.html#_read_original',

@@ -20,6 +20,16 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"): compileall.compile_dir(ROOT/"sentnb", quiet=2)
 
 
+# minutes each: begun first, so that no worker is left alone with one of them at the end
+LONG = ("test_demos_of_papers", "test_paper_profile_too", "test_demos_of_ours", "test_library_notebooks",
+        "test_paper_profile", "test_experiments", "test_howto", "test_checkpoints")
+
+
+def pytest_collection_modifyitems(items):
+    order = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT

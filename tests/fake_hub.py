@@ -532,6 +532,18 @@ class Hub:
         self.server.server_close()
 
 
+@functools.cache
+def files_below(folder): return sorted(folder.rglob("*"))   # a repository never changes
+
+
+@functools.cache
+def sha1(path): return hashlib.sha1(path.read_bytes()).hexdigest()
+
+
+@functools.cache
+def sha256(path): return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 class Answers(http.server.BaseHTTPRequestHandler):
     "What huggingface_hub and datasets ask: of a repository, of the files in it, and the files."
     protocol_version = "HTTP/1.1"
@@ -560,8 +572,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
     def described(self, folder, path):
         relative = str(path.relative_to(folder))
         if path.is_dir(): return dict(type="directory", oid="0"*40, size=0, path=relative)
-        oid = hashlib.sha1(path.read_bytes()).hexdigest()
-        return dict(type="file", oid=oid, size=path.stat().st_size, path=relative)
+        return dict(type="file", oid=sha1(path), size=path.stat().st_size, path=relative)
 
     def parts(self):
         return [urllib.parse.unquote(part) for part in self.path.partition("?")[0].strip("/").split("/")]
@@ -594,7 +605,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
         else: folder = self.opened(kind, name, parts[index + 1])
         if index is None and folder is None: return self.absent("RepoNotFound")
         if not folder: return
-        everything = sorted(folder.rglob("*"))
+        everything = files_below(folder)
         if index and parts[index] == "tree":
             inside = folder.joinpath(*parts[index + 2:])
             deep = "recursive=true" in self.path.lower()
@@ -611,8 +622,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
     def file(self, folder, path):
         if not path.is_file(): return self.absent("EntryNotFound")
         content = path.read_bytes()
-        tag = hashlib.sha256(content).hexdigest()
-        headers = dict(ETag=f'"{tag}"', X_Repo_Commit=folder.name, Accept_Ranges="bytes")
+        headers = dict(ETag=f'"{sha256(path)}"', X_Repo_Commit=folder.name, Accept_Ranges="bytes")
         requested_range = self.headers.get("Range")
         if not requested_range or self.command == "HEAD": return self.reply(200, content, **headers)
         first, _, last = requested_range.removeprefix("bytes=").partition("-")

@@ -13,11 +13,13 @@ import threading
 
 from jupyter_client.provisioning import local_provisioner
 
-# not matplotlib: a kernel tells it to show figures, before it is loaded
 LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distributed.tensor",
           "transformers.models.auto.modeling_auto", "transformers.models.bert.modeling_bert",
           "transformers.models.distilbert.modeling_distilbert", "pycparser.c_parser", "pandas",
-          "scipy.stats", "sklearn.linear_model", "datasets", "ipykernel.kernelapp")
+          "scipy.stats", "sklearn.linear_model", "datasets", "matplotlib.pyplot",
+          "matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "pangocairocffi",
+          "ipykernel.kernelapp")
+INLINE = "module://matplotlib_inline.backend_inline"   # a kernel names it before matplotlib is loaded
 COLD = "COLD_KERNEL"   # in its environment: a kernel that starts as it always does
 READ_AT_IMPORT = ("PYTHON", "HF_", "OMP_", "MKL_", "TRANSFORMERS_", "MPL")
 launch, one_at_a_time = local_provisioner.launch_kernel, threading.Lock()
@@ -26,6 +28,7 @@ launch, one_at_a_time = local_provisioner.launch_kernel, threading.Lock()
 def serve():
     "Read a command a line, fork, and answer with the number of the process that became it."
     import importlib
+    os.environ.setdefault("MPLBACKEND", INLINE)
     for name in LOADED: importlib.import_module(name)
     import yaml   # its loader in Python takes 0.15 s for the README of a data set with 160 configurations
     yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

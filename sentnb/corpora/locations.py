@@ -217,6 +217,13 @@ def _is_reachable(repository: str, commit: str) -> bool:
     return True
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #04dad169
+_tables = {} # of the Hub, that this process has opened
+
+def _opened_table(key: tuple): # None: not opened, or its files were deleted
+    table = _tables.get(key)
+    files = [Path(file["filename"]) for file in table.cache_files] if table else []
+    return table if all(file.is_file() for file in files) else None
+
 def _open_hub(
     dataset: Dataset,
     config: str,
@@ -225,14 +232,16 @@ def _open_hub(
     streaming: bool = False, # read rows over the network without downloading a file
 ): # datasets.Dataset, or datasets.IterableDataset when streaming
     """A split on the Hub, or in its cache if the Hub is unreachable. FileNotFoundError gives the reason and
-    the remedy in one line."""
+    the remedy in one line. A process asks the Hub once: a set of 112 languages is opened 112 times."""
     _check_available(dataset, revision)
-    import huggingface_hub
+    import datasets, huggingface_hub
     offline, unreachable = huggingface_hub.is_offline_mode(), False
     commit, advice = revision or dataset.revision, _advice(dataset.name)
     if offline and streaming:
         reason = f"{dataset.name} is read row by row from the Hub, but HF_HUB_OFFLINE is set"
         raise FileNotFoundError(f"{reason}; {advice}")
+    key = dataset.name, config, split, commit, str(datasets.config.HF_DATASETS_CACHE)
+    if not streaming and (table := _opened_table(key)): return table
     try: # a single short request first: load_dataset retries for half a minute without a network
         commit = complete_commit(dataset.hub_id, commit)
         unreachable = not offline and not _is_reachable(dataset.hub_id, commit)
@@ -249,7 +258,9 @@ def _open_hub(
         raise FileNotFoundError(message) from None
     if (offline or unreachable) and not all(commit in file["filename"] for file in table.cache_files):
         raise FileNotFoundError(f"{dataset.name}: the cache has another revision than {commit}; {advice}")
-    if not streaming: _check_snapshot(dataset, commit, table)
+    if streaming: return table
+    _check_snapshot(dataset, commit, table)
+    _tables[key] = table
     return table
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #a233ff1d
