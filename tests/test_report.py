@@ -1,14 +1,13 @@
 """The report: which run shows what, states, LaTeX, and the pages of runs whose every number is known."""
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from experiment_runs import sentnb_here
 from hypothesis import given, strategies as st
 
 from sentnb import results
@@ -214,14 +213,11 @@ def fake(figures: Path, notebook: str, profile: str, numbers=(), claims=(), pict
 
 
 def make(figures: Path, profile: str) -> subprocess.CompletedProcess:
-    code = "import sys; from sentnb.experiments import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", code, "run", "90_report", "-p", profile, "--quiet"],
-                          cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, "SENTNB_FIGURES": str(figures), "HF_HUB_OFFLINE": "1"})
+    return sentnb_here("run", "90_report", "-p", profile, "--quiet", SENTNB_FIGURES=str(figures))
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory) -> Path:
+def figures(tmp_path_factory, warm_kernels) -> Path:
     figures = tmp_path_factory.mktemp("figures")
     table5 = ("pixel_table5", "P_10 + A | Iter.1")
     fake(figures, "05_leapfrog", "small",
@@ -372,7 +368,7 @@ def test_latex_files(figures):
         assert ("ours, paper" in text and "$79.12$" in text) == (profile == "paper")
 
 
-def test_the_same_runs_give_the_same_report(figures):
+def test_the_same_runs_give_the_same_report(figures, warm_kernels):
     folder = figures/"90_report"/"demo"
     def contents():
         return {path.name: path.read_bytes()
@@ -439,7 +435,7 @@ def test_run_json_names_what_was_joined(figures):
     ("03_alignment", [], dict(catalogue={"pixel Figure 9": "x"}),
      "names 'pixel Figure 9', which is no row of the catalogue"),
 ])
-def test_refused(tmp_path, notebook, numbers, notes, sentence):
+def test_refused(tmp_path, warm_kernels, notebook, numbers, notes, sentence):
     fake(tmp_path, "05_leapfrog", "small", [("pixel_table5", "P_10 + A | Iter.1", "en", 61.25)])
     fake(tmp_path, notebook, "small", numbers, **notes)
     done = make(tmp_path, "small")

@@ -6,17 +6,25 @@
 __all__ = ['Microworld']
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #8d0d29c9
-import random
+import functools, random
 from collections.abc import Iterator
 from pathlib import Path
 
 from fastcore.basics import patch
 
-from ...core import LANGUAGES, derive_seed
+from ...core import LANGUAGES, data_dir, derive_seed
 from .grammar import ORDERS, Grammar, add_heads, load_lexicon
 from .scenes import SPLITS, Scene, World
 
 # %% ../../../nbs/api/1_corpora/08_microworld/03_corpus.ipynb #a95a051d
+@functools.lru_cache(4)
+def _read_lexicon(folder: Path, times: tuple[int, ...]): # of the last change of each file
+    "Lexicon, world and grammars, which the corpora of a process share."
+    lexicon = load_lexicon(folder)
+    world = World(lexicon.concepts)
+    animate = frozenset(noun for noun in world.nouns if world.is_person(noun) or world.is_animal(noun))
+    return lexicon, world, {l: Grammar(l, lexicon.words[l], animate) for l in LANGUAGES}
+
 class Microworld:
     """The corpus. `seed` determines the samples, but not the split of a scene.
 
@@ -31,10 +39,10 @@ class Microworld:
         seed: int=0, # seed of all samples
         folder: str|Path|None=None, # folder of the lexicon; None: data/microworld
     ):
-        self.seed, self.lexicon, self._scored = seed, load_lexicon(folder), {}
-        self.world = World(self.lexicon.concepts)
-        animate = frozenset(n for n in self.world.nouns if self.world.is_person(n) or self.world.is_animal(n))
-        self.grammars = {l: Grammar(l, self.lexicon.words[l], animate) for l in LANGUAGES}
+        folder = Path(folder) if folder else data_dir("microworld")
+        times = tuple(file.stat().st_mtime_ns for file in sorted(folder.glob("*.tsv")))
+        self.seed, self._scored = seed, {}
+        self.lexicon, self.world, self.grammars = _read_lexicon(folder, times)
 
 @patch
 def _grammar(self: Microworld, language: str) -> Grammar:
