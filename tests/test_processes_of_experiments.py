@@ -1,10 +1,10 @@
 """Experiments at demo, cut down to a few steps: two processes give the numbers of one.
 
 Dropout is off, because each process draws its own. What is left are sums in another order, which steps of
-AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PROCESSES=all; without, for a
-minute, the one that has the most of what could differ: 15 (attention of both kinds of encoder, momentum, its
-queue). The parts of the others (stages, the best on dev, hidden patches and tokens) are in
-test_training_processes.py."""
+AdamW make larger. All of it, a quarter of an hour of a CPU, runs with SENTNB_PROCESSES=all; without, the one
+that has the most of what could differ for its time: 08 (attention, momentum, its queue). The parts of the
+others (images, stages, the best on dev, hidden patches and tokens) are in test_training_processes.py and
+test_training_contract.py."""
 import json
 import os
 import sys
@@ -111,7 +111,7 @@ CUT = {
         redraws=5,
     ),
 }
-DEFAULT = ("15_beyond",)
+DEFAULT = ("08_micse_attention",)
 # what is named so cannot be equal, and why
 APART = {
     "03_alignment": {"BERT-Flow": "a flow fitted to few vectors: one digit in the seventh place turns it"},

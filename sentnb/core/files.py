@@ -153,7 +153,8 @@ def check_hub_file(
     path : str|Path
         a file in a snapshot of the Hub's cache; others are not checked
     """
-    blob = Path(path).resolve()
+    path = Path(path)
+    blob = path.parent/os.readlink(path) if path.is_symlink() else path
     if blob.parent.name != "blobs" or not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", blob.name): return
     stat = blob.stat()
     if _blob_matches(blob, stat.st_size, stat.st_mtime_ns): return

@@ -6,13 +6,14 @@
 __all__ = ['sts_rows', 'sts_pairs', 'evaluation_sentences', 'test_parts', 'test_sentences', 'load_examples', 'parallel_pairs']
 
 # %% ../../nbs/api/1_corpora/07_examples.ipynb #b3ed4ffb
-import math, random
+import functools, math, os, random
 from collections.abc import Iterable
 
 from ..core import LANGUAGES, derive_seed
 from ..core.arrow import Rows, select
 from .declarations import DATASETS, Dataset, TestPart
 from .loading import load, map_split
+from .locations import _mirror_folder
 from .sets import STS, TESTS, datasets_with_role, get_dataset
 from .texts import MAX_RUN, normalize, split_fragments, split_sentences
 
@@ -142,6 +143,16 @@ def _banned_texts(part: TestPart) -> Iterable[str]:
         yield text
         if part.passages or len(split_fragments(text)) > MAX_RUN: yield from split_sentences(text)
 
+@functools.lru_cache(None)
+def _banned_sentences(part: TestPart, version: tuple) -> tuple[str, ...]: # normalized
+    "Those of a part, which a process reads once from the same files."
+    return tuple(dict.fromkeys(map(normalize, _banned_texts(part))))
+
+def _version(name: str) -> tuple: # of a data set: its files in the mirror, else where caches are
+    folder = _mirror_folder(name)
+    if folder: return tuple((str(file), file.stat().st_mtime_ns) for file in sorted(folder.rglob("*")))
+    return tuple(map(os.environ.get, ("SENTNB_CACHE", "HF_HOME")))
+
 def test_sentences(
     tests: Iterable[str]|None = None, # names in TESTS; None: all
 ) -> dict[str, str]: # normalized sentence -> the first test that contains it
@@ -161,7 +172,8 @@ def test_sentences(
     sentences = {}
     for name, parts in test_parts(tests).items():
         for part in parts:
-            for text in _banned_texts(part): sentences.setdefault(normalize(text), name)
+            banned = _banned_sentences(part, _version(part.name))
+            for sentence in banned: sentences.setdefault(sentence, name)
     sentences.pop("", None)
     return sentences
 

@@ -217,7 +217,7 @@ def _is_reachable(repository: str, commit: str) -> bool:
     return True
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #04dad169
-_tables = {} # of the Hub, that this process has opened
+_tables = {} # of the Hub, that this process has opened from files
 
 def _opened_table(key: tuple): # None: not opened, or its files were deleted
     table = _tables.get(key)
@@ -241,7 +241,9 @@ def _open_hub(
         reason = f"{dataset.name} is read row by row from the Hub, but HF_HUB_OFFLINE is set"
         raise FileNotFoundError(f"{reason}; {advice}")
     key = dataset.name, config, split, commit, str(datasets.config.HF_DATASETS_CACHE)
-    if not streaming and (table := _opened_table(key)): return table
+    if not streaming and (table := _opened_table(key)):
+        _check_snapshot(dataset, complete_commit(dataset.hub_id, commit), table)
+        return table
     try: # a single short request first: load_dataset retries for half a minute without a network
         commit = complete_commit(dataset.hub_id, commit)
         unreachable = not offline and not _is_reachable(dataset.hub_id, commit)
@@ -260,7 +262,7 @@ def _open_hub(
         raise FileNotFoundError(f"{dataset.name}: the cache has another revision than {commit}; {advice}")
     if streaming: return table
     _check_snapshot(dataset, commit, table)
-    _tables[key] = table
+    if table.cache_files: _tables[key] = table
     return table
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #a233ff1d

@@ -124,7 +124,6 @@ def save(
     data: pd.DataFrame|Mapping[str, pd.DataFrame]|None=None, # the plotted numbers, if there are any
 ) -> list[Path]: # the files: svg, png, pdf and csv
     """Write name.svg, .png, .pdf and name.csv (or name.KEY.csv); after an error the old files are unchanged.
-    The parts of the figure are laid out once, for the three alike.
 
     Parameters
     ----------
@@ -152,11 +151,9 @@ def save(
         contents[Path(folder)/file] = _to_csv(frame, f"data {key!r} of {name}")
     pictures = {Path(folder)/f"{name}.{kind}": kind for kind in _METADATA}
     with contextlib.ExitStack() as stack, mpl.rc_context(_FILE_STYLE):
-        stack.callback(figure.set_layout_engine, figure.get_layout_engine())
         for path, kind in pictures.items():
             temporary = stack.enter_context(atomic_path(path))
             figure.savefig(temporary, format=kind, metadata=_METADATA[kind], dpi="figure")
-            if figure.get_layout_engine(): figure.set_layout_engine("none")
         for path, content in contents.items():
             stack.enter_context(atomic_path(path)).write_bytes(content)
     return [*pictures, *contents]
