@@ -131,8 +131,8 @@ NOT_COMPARED = {
     "23_beside": "trains nothing", "30_explore": "trains nothing", "90_report": "trains nothing",
     "91_speed": "trains nothing",
 }
-# Spearman of 30 pairs, some of whose cosines are nearly alike: two that change places are .04 points, and of 20
-# pairs .15
+# Spearman of few pairs, some of whose cosines are nearly alike: of 30, two that change places are .04 points,
+# of 20 .15
 NEAR = {"07_micse_lowshot": .1, "10_audiocse": .15}
 
 
