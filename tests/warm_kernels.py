@@ -15,10 +15,10 @@ from jupyter_client.provisioning import local_provisioner
 
 LOADED = ("torch", "transformers", "transformers.masking_utils", "torch.distributed.tensor",
           "transformers.models.auto.modeling_auto", "transformers.models.bert.modeling_bert",
-          "transformers.models.distilbert.modeling_distilbert", "pycparser.c_parser", "pandas",
+          "transformers.models.distilbert.modeling_distilbert", "pandas",
           "scipy.stats", "sklearn.linear_model", "datasets", "matplotlib.pyplot",
-          "matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "pangocairocffi",
-          "ipykernel.kernelapp")
+          "matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "pangocairocffi", "pytest",
+          "tornado.platform.asyncio", "IPython.core.debugger", "ipykernel.kernelapp")
 INLINE = "module://matplotlib_inline.backend_inline"   # a kernel names it before matplotlib is loaded
 COLD = "COLD_KERNEL"   # in its environment: a kernel that starts as it always does
 READ_AT_IMPORT = ("PYTHON", "HF_", "OMP_", "MKL_", "TRANSFORMERS_", "MPL")
@@ -29,6 +29,7 @@ def serve():
     "Read a command a line, fork, and answer with the number of the process that became it."
     import importlib
     os.environ.setdefault("MPLBACKEND", INLINE)
+    sys.modules["debugpy"] = None   # nobody steps through a test, and each kernel would load it
     for name in LOADED: importlib.import_module(name)
     import yaml   # its loader in Python takes 0.15 s for the README of a data set with 160 configurations
     yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
