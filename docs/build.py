@@ -47,8 +47,8 @@ LIBRARY = notebooks("nbs/api/**/*.ipynb")
 COPIES = {path: notebooks(f"figures/{path.stem}/small*/{path.name}") for path in EXPERIMENTS}
 RAN = [copy for copies in COPIES.values() for copy in copies]
 CARDS = notebooks("data/checkpoints/*/README.md")
-REFERENCE = [*(Path("docs")/name for name in ("profiles.md", "models.md", "library.md", "scale.md", "reliability.md")),
-             Path("data/paper/rules.md")]
+DOCS = ("summary.md", "profiles.md", "models.md", "library.md", "scale.md", "reliability.md")
+REFERENCE = [*(Path("docs")/name for name in DOCS), Path("data/paper/rules.md")]
 PROJECT = [Path("CONTRIBUTING.md"), Path("nbs/template.ipynb"), Path("SECURITY.md"), Path("CHANGELOG.md")]
 PAGES = {Path("README.md"): Path("index.md"), **{path: path for path in
          [TOUR, *HOWTOS, *EXPERIMENTS, *LIBRARY, *RAN, *CARDS, *REFERENCE, *PROJECT]}}
