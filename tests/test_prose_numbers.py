@@ -18,6 +18,11 @@ def test_every_number_is_quoted_as_it_was_measured(path):
     assert not problems, "\n".join(problems)
 
 
+def test_every_number_of_the_summary_is_quoted():
+    problems = prose_numbers.check_file(ROOT/"docs"/"summary.md")
+    assert not problems, "\n".join(problems)
+
+
 def test_a_changed_number_is_found_and_filled(tmp_path):
     run = ROOT/"figures"/"03_alignment"/"small"
     if not run.is_dir(): pytest.skip("no run of 03_alignment at small")

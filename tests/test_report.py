@@ -386,6 +386,7 @@ def reports() -> list[Path]: return sorted((ROOT/"figures"/"90_report").glob("[s
 def test_the_committed_page(path):
     page = check_page(path)
     prose = " ".join(page.text)
+    assert "What small runs can show" in prose, "the summary comes first"
     assert "BERT (text-small-mlm, 3 M)" in prose and "PIXEL (pixel-small-mae-continuous, 2 M)" in prose
     for paper in results.PAPERS:
         for claim in results.claims(paper): assert report.describe_support(claim) in prose
