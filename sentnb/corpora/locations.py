@@ -240,7 +240,8 @@ def _open_hub(
     if offline and streaming:
         reason = f"{dataset.name} is read row by row from the Hub, but HF_HUB_OFFLINE is set"
         raise FileNotFoundError(f"{reason}; {advice}")
-    key = dataset.name, config, split, commit, str(datasets.config.HF_DATASETS_CACHE)
+    caches = str(datasets.config.HF_DATASETS_CACHE), huggingface_hub.constants.HF_HUB_CACHE
+    key = dataset.name, config, split, commit, *caches
     if not streaming and (table := _opened_table(key)):
         _check_snapshot(dataset, complete_commit(dataset.hub_id, commit), table)
         return table
