@@ -18,7 +18,7 @@ WHOLE   := .[notebooks,dev,docs,sentence-transformers,mteb,faiss,minilm,bases]
 
 VENV := .venv
 BIN  := $(VENV)/bin
-# A tenth of pip's time: the one on the path, else one in the environment
+# Faster than pip: the one on the path, else one in the environment
 UV    = $(shell command -v uv || ls $(BIN)/uv 2>/dev/null)
 # The modules, then the sections of their docstrings
 EXPORT = $(BIN)/nbdev_clean && $(BIN)/nbdev_export && $(BIN)/python docs/docstrings.py

@@ -252,8 +252,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                           'sentnb/corpora/examples.py'),
                                          'sentnb.corpora.examples._scored_set': ( 'api/1_corpora/examples.html#_scored_set',
                                                                                   'sentnb/corpora/examples.py'),
-                                         'sentnb.corpora.examples._version': ( 'api/1_corpora/examples.html#_version',
-                                                                               'sentnb/corpora/examples.py'),
                                          'sentnb.corpora.examples.evaluation_sentences': ( 'api/1_corpora/examples.html#evaluation_sentences',
                                                                                            'sentnb/corpora/examples.py'),
                                          'sentnb.corpora.examples.load_examples': ( 'api/1_corpora/examples.html#load_examples',

@@ -23,7 +23,7 @@ import pyarrow.parquet
 import torch
 
 from sentnb import corpora
-from sentnb.core import LANGUAGES
+from sentnb.core import LANGUAGES, file_sha256
 from sentnb.encoders.checkpoints import MODELS
 
 TEXT = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
@@ -540,8 +540,7 @@ def files_below(folder): return sorted(folder.rglob("*"))   # a repository never
 def sha1(path): return hashlib.sha1(path.read_bytes()).hexdigest()
 
 
-@functools.cache
-def sha256(path): return hashlib.sha256(path.read_bytes()).hexdigest()
+sha256 = functools.cache(file_sha256)
 
 
 class Answers(http.server.BaseHTTPRequestHandler):

@@ -159,4 +159,4 @@ def check_hub_file(
     stat = blob.stat()
     if _blob_matches(blob, stat.st_size, stat.st_mtime_ns): return
     raise ValueError(f"{path} is damaged: its content does not match the etag of the Hub, "
-                     f"{blob.name[:12]}...; delete {blob}, and it is downloaded again")
+                     f"{blob.name[:12]}...; delete {blob.resolve()}, and it is downloaded again")

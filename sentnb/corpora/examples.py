@@ -6,14 +6,14 @@
 __all__ = ['sts_rows', 'sts_pairs', 'evaluation_sentences', 'test_parts', 'test_sentences', 'load_examples', 'parallel_pairs']
 
 # %% ../../nbs/api/1_corpora/07_examples.ipynb #b3ed4ffb
-import functools, math, os, random
+import functools, math, random
 from collections.abc import Iterable
 
 from ..core import LANGUAGES, derive_seed
 from ..core.arrow import Rows, select
 from .declarations import DATASETS, Dataset, TestPart
 from .loading import load, map_split
-from .locations import _mirror_folder
+from .provenance import dataset_identity
 from .sets import STS, TESTS, datasets_with_role, get_dataset
 from .texts import MAX_RUN, normalize, split_fragments, split_sentences
 
@@ -144,14 +144,9 @@ def _banned_texts(part: TestPart) -> Iterable[str]:
         if part.passages or len(split_fragments(text)) > MAX_RUN: yield from split_sentences(text)
 
 @functools.lru_cache(None)
-def _banned_sentences(part: TestPart, version: tuple) -> tuple[str, ...]: # normalized
-    "Those of a part, which a process reads once from the same files."
+def _banned_sentences(part: TestPart, identity: str) -> tuple[str, ...]: # normalized
+    "Those of a part; a process reads the same data once."
     return tuple(dict.fromkeys(map(normalize, _banned_texts(part))))
-
-def _version(name: str) -> tuple: # of a data set: its files in the mirror, else where caches are
-    folder = _mirror_folder(name)
-    if folder: return tuple((str(file), file.stat().st_mtime_ns) for file in sorted(folder.rglob("*")))
-    return tuple(map(os.environ.get, ("SENTNB_CACHE", "HF_HOME")))
 
 def test_sentences(
     tests: Iterable[str]|None = None, # names in TESTS; None: all
@@ -172,8 +167,8 @@ def test_sentences(
     sentences = {}
     for name, parts in test_parts(tests).items():
         for part in parts:
-            banned = _banned_sentences(part, _version(part.name))
-            for sentence in banned: sentences.setdefault(sentence, name)
+            identity = dataset_identity(part.name, part.config, part.split)
+            for sentence in _banned_sentences(part, identity): sentences.setdefault(sentence, name)
     sentences.pop("", None)
     return sentences
 
