@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -78,6 +79,7 @@ def hub(stored, tmp_path, monkeypatch) -> Path:
         if getattr(module, "__name__", "").startswith("huggingface_hub.") and hasattr(module, "HF_HUB_CACHE"):
             monkeypatch.setattr(module, "HF_HUB_CACHE", str(stored))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path/"datasets"))
     monkeypatch.setenv("SENTNB_CACHE", str(tmp_path/"cache"))
     return stored
 

@@ -7,6 +7,7 @@ import csv
 import json
 from pathlib import Path
 
+import datasets # noqa: F401  its settings are read when it is imported: before a test sets HF_HOME
 import pytest
 from experiment_runs import copy_without_example
 from fake_hub import keep_public_files

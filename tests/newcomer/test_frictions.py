@@ -84,7 +84,7 @@ def test_7_the_claims_come_before_the_tables():
     page = (ROOT/"figures"/"90_report"/"small"/"report.html").read_text(encoding="utf-8")
     body = page[page.index("<body"):]
     claims = [body.index(f">pixel-{k}<") for k in range(1, 15)]
-    assert claims == sorted(claims) and claims[-1] < body.index("<h2"), "each on the first screens"
+    assert claims == sorted(claims) and claims[-1] < body.index('id="state"'), "each before the tables"
 
 
 def test_8_a_table_says_whose_model_it_was():

@@ -19,7 +19,7 @@ from jupyter_client.manager import start_new_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("nbs", "figures", "data", "Makefile", "jupyter_server_config.py", ".gitignore", "README.md",
-         "CONTRIBUTING.md")
+         "CONTRIBUTING.md", "docs")
 SECONDS = 60 # that a loaded machine may take for what is quick
 
 
