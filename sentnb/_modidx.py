@@ -2154,6 +2154,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                       'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._command': ( 'api/5_experiments/running.html#_command',
                                                                                      'sentnb/experiments/running.py'),
+                                            'sentnb.experiments.running._engine': ( 'api/5_experiments/running.html#_engine',
+                                                                                    'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._execute': ( 'api/5_experiments/running.html#_execute',
                                                                                      'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._free_port': ( 'api/5_experiments/running.html#_free_port',

@@ -70,13 +70,19 @@ def code_cells(path: Path) -> list:
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 
+# figures are drawn, in the notebook; their files are what the demos write and check
+NO_FILES = "from pathlib import Path\nfrom matplotlib.figure import Figure\n"
+NO_FILES += "Figure.savefig = lambda figure, path, **options: Path(path).touch()"
+
+
 def copy_without_example(path: Path, folder: Path, last: str|None=None) -> Path:
-    """A copy of an experiment without the example of its method, the code above its parameters: that is the
-    same at every profile, and the demos run it. With `last`, a section, it ends there and saves the run."""
+    """A copy of an experiment without the example of its method, the code above its parameters, and with
+    empty files for its figures: the demos run and write them. With `last`, a section, it ends there, saved."""
     notebook = nbformat.read(path, 4)
     tagged = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells].index(True)
     above = [cell for cell in notebook.cells[:tagged] if cell.cell_type != "code"]
-    notebook.cells = above + notebook.cells[tagged:]
+    notebook.cells = [*above, notebook.cells[tagged], nbformat.v4.new_code_cell(NO_FILES),
+                      *notebook.cells[tagged + 1:]]
     if last:
         headings = [cell.source.partition("\n")[0] for cell in notebook.cells]
         following = headings.index(f"## {last}") + 1

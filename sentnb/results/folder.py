@@ -271,10 +271,11 @@ def code_state() -> dict[str, Any]: # commit, dirty, reason
         options = dict(capture_output=True, text=True, timeout=60, check=True)
         return subprocess.run(["git", "-C", str(root), *words], **options).stdout.strip()
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != root:
+        folder, commit = git("rev-parse", "--show-toplevel", "HEAD").splitlines()
+        if Path(folder).resolve() != root:
             return dict(commit=None, dirty=None, reason="the checkout is a folder of another git repository")
         dirty = bool(git("status", "--porcelain", "--", ".", ":(exclude)figures"))
-        return dict(commit=git("rev-parse", "HEAD"), dirty=dirty, reason=None)
+        return dict(commit=commit, dirty=dirty, reason=None)
     except FileNotFoundError: reason = "git is not installed"
     except subprocess.SubprocessError: reason = "not a git checkout with a commit, or git refuses to read it"
     return dict(commit=None, dirty=None, reason=reason)
