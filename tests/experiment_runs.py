@@ -77,7 +77,7 @@ NO_FILES += "Figure.savefig = lambda figure, path, **options: Path(path).touch()
 
 def copy_without_example(path: Path, folder: Path, last: str|None=None) -> Path:
     """A copy of an experiment without the example of its method, the code above its parameters, and with
-    empty files for its figures: the demos run and write them. With `last`, a section, it ends there, saved."""
+    empty files for its figures: the demos run and write them. With `last`, a section, it ends there."""
     notebook = nbformat.read(path, 4)
     tagged = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells].index(True)
     above = [cell for cell in notebook.cells[:tagged] if cell.cell_type != "code"]
