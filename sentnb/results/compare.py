@@ -9,7 +9,7 @@ __all__ = ['MODELS', 'DIFFERENCE', 'compare', 'names_model', 'our_labels', 'deci
 
 # %% ../../nbs/api/1_results/08_compare.ipynb #5b74c7d6
 import html, math, re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 import numpy as np
 import pandas as pd
@@ -334,6 +334,7 @@ def to_html(
 # %% ../../nbs/api/1_results/08_compare.ipynb #4ea185db
 def describe_model(
     model: str, # a shipped checkpoint, a Hub id, or a name that the run gives to a model of its own
+    loaded: Collection[str]=(), # models that the run did not train
 ) -> str: # "text-small-mlm, 3 M"
     """A model and its parameters in millions, by its card; a plain word without a card was trained by the
     run.
@@ -342,6 +343,8 @@ def describe_model(
     ----------
     model : str
         a shipped checkpoint, a Hub id, or a name that the run gives to a model of its own
+    loaded : Collection[str], default ()
+        models that the run did not train
 
     Returns
     -------
@@ -350,7 +353,7 @@ def describe_model(
     """
     if "/" in model: return model
     card = data_dir("checkpoints")/model/"README.md"
-    is_checkpoint = "-" in model or "trained" in model
+    is_checkpoint = model in loaded or "-" in model or "trained" in model
     if not card.is_file(): return model if is_checkpoint else f"{model}, trained here"
     size = re.search(r"^- size: ([\d,]+) parameters", card.read_text(encoding="utf-8"), re.M)
     if not size: raise ValueError(f"the card of {model} has no line '- size: N parameters': add it")
@@ -373,7 +376,8 @@ def describe_substitutes(
     declared = dict(record.details.get("substitutes_for", {}))
     if len(declared) == 1: declared.setdefault("", *declared.values())
     if "PIXEL" in declared: declared.setdefault("Pixel-Linguist", declared["PIXEL"])
-    return {name: describe_model(model) for name, model in declared.items()}
+    loaded = record.details.get("notes", {}).get("needed", {})
+    return {name: describe_model(model, loaded) for name, model in declared.items()}
 
 def with_models(
     record: Record, # of one experiment
