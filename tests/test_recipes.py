@@ -247,7 +247,7 @@ def test_scored_pairs():
     world = corpora.Microworld(seed=0)
     scored = recipes.load_scored_pairs("microworld", "dev", ["en", "pl"], n=12)
     assert scored["pl"] == tuple(map(list, zip(*world.sts("pl", split="dev", n=12))))
-    assert len(recipes.load_scored_pairs("microworld", languages=["en"])["en"][2]) == 200
+    assert len(recipes.load_scored_pairs("microworld", languages=["en"])["en"][2]) == 100
     with pytest.raises(ValueError, match="source='STS-B'"): recipes.load_scored_pairs("STS-B")
 
 

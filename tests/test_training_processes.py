@@ -12,7 +12,7 @@ from training_runs import (PAIRS, PLACES, TEXTS, TRIPLES, as_rank, both_finish, 
 
 from sentnb.encoders import MaskedAutoencoder, MaskedLanguageModel, PixelEncoder
 from sentnb.training import (AMI, ContrastiveTension, Distillation, InfoNCE, Masked, Momentum, Pairs,
-                             Perturbed, Same, SimCSE, Stage, Task, checkpoint)
+                             Perturbed, PictureSupCon, Same, SimCSE, Stage, Task, checkpoint)
 from sentnb.training.stages import Batches
 
 
@@ -97,7 +97,12 @@ MORE = {
                         of_encoder(ContrastiveTension(negatives=3, ami=AMI(weight=.5, samples=20)), TEXTS)),
     "patches": lambda: (MaskedAutoencoder(tiny(dropout=0.), 1, 32), of_encoder(Masked(), LINES)),
     "tokens": lambda: (MaskedLanguageModel(tiny_text(dropout=0.)), of_encoder(Masked(), LINES)),
+    "sounds": lambda: (tiny_text(dropout=0.), [Stage("in turn", steps=4, tasks=[
+        Task(TEXTS, SimCSE(), 7, .1),
+        Task(range(12), PictureSupCon(SOUNDS, np.arange(12)%4, 8, variant="released", views="dropout"), 7,
+             .1)])]),
 }
+SOUNDS = np.random.default_rng(0).normal(size=(12, 16, 16, 1)).astype(np.float32)
 LINES = [" ".join(TEXTS[i:i + 1 + i % 3]) for i in range(len(TEXTS))]   # more is hidden of some
 
 

@@ -336,7 +336,7 @@ def load_scored_pairs(
     source: str, # one of SOURCES
     split: str="test", # or "dev", "train"
     languages: Iterable[str]=LANGUAGES,
-    n: int|None=None, # at most; None: all, and 200 of the microworld
+    n: int|None=None, # at most; None: all, and 100 of the microworld
 ) -> dict[str, Scored]: # language -> pairs
     """What similarity is tested on.
 
@@ -348,7 +348,7 @@ def load_scored_pairs(
         or "dev", "train"
     languages : Iterable[str], default LANGUAGES
     n : int|None, default None
-        at most; None: all, and 200 of the microworld
+        at most; None: all, and 100 of the microworld
 
     Returns
     -------
@@ -360,4 +360,4 @@ def load_scored_pairs(
         pairs = {l: corpora.sts_pairs("STS-B", l, split) for l in languages}
         return {l: tuple(column[:n] for column in columns) for l, columns in pairs.items()}
     world = corpora.Microworld(seed=0)
-    return {l: tuple(map(list, zip(*world.sts(l, split=split, n=n or 200)))) for l in languages}
+    return {l: tuple(map(list, zip(*world.sts(l, split=split, n=n or 100)))) for l in languages}
