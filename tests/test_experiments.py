@@ -55,6 +55,8 @@ def test_a_failed_cell_is_reported(tiny, tmp_path):
 def test_a_dead_kernel_is_reported(tiny, tmp_path):
     done = sentnb("run", str(tiny("99_dies", "import os; os._exit(1)")), "-q", SENTNB_FIGURES=str(tmp_path))
     assert done.returncode == 1 and "the kernel died" in done.stderr and "Traceback" not in done.stderr
+    unfinished = tmp_path/"99_dies"/"demo"/"99_dies.unfinished.ipynb"
+    assert code_cells(unfinished)[0].execution_count, "what was executed is in the copy"
 
 
 @pytest.mark.parametrize("arguments, sentence", [
