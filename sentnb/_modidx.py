@@ -827,6 +827,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                       'sentnb.encoders.base._with_rate': ('api/2_encoders/base.html#_with_rate', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.check_encoder': ( 'api/2_encoders/base.html#check_encoder',
                                                                               'sentnb/encoders/base.py'),
+                                      'sentnb.encoders.base.choose_precision': ( 'api/2_encoders/base.html#choose_precision',
+                                                                                 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.chunk_rows': ('api/2_encoders/base.html#chunk_rows', 'sentnb/encoders/base.py'),
                                       'sentnb.encoders.base.collect_truncations': ( 'api/2_encoders/base.html#collect_truncations',
                                                                                     'sentnb/encoders/base.py'),

@@ -1,5 +1,4 @@
 """What the tests share: real data, golden files, and the sentence with which a test skips without them."""
-import compileall
 import os
 import subprocess
 import sys
@@ -13,11 +12,9 @@ os.environ.setdefault("SENTNB_ROOT", str(ROOT))
 # `make test` runs two files at once: threads that wait by spinning would starve the other's
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if "PYTEST_XDIST_WORKER" in os.environ: os.environ.setdefault("OMP_NUM_THREADS", "1") # one each
-
-
-def pytest_configure(config):
-    "Hundreds of processes import the library: where PYTHONDONTWRITEBYTECODE is set, each would compile it."
-    if not hasattr(config, "workerinput"): compileall.compile_dir(ROOT/"sentnb", quiet=2)
+# hundreds of processes import torch: where this is set, each would compile it, a fifth of the suite's time
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 # minutes each: begun first, so that no worker is left alone with one of them at the end

@@ -147,15 +147,21 @@ def test_it_unpacks(study_folder):
     assert device in ("cpu", "cuda") and run.settings["device"] == device
 
 
-def test_options_of_the_training(monkeypatch):
+@pytest.mark.parametrize("supported, computed", [(True, "bf16"), (False, "no")])
+def test_options_of_the_training(supported, computed, study_folder, monkeypatch, capsys):
+    "bf16 only where the CPU has instructions for it, and a run says what it computes instead."
+    monkeypatch.setattr("torch.ops.mkldnn._is_mkldnn_bf16_supported", lambda: supported)
     monkeypatch.setattr(Study, "device", "cpu")
     study = Study("98_x", COMPUTES, "small", show_progress=False, minutes=2)
     options = study.training_options("bf16", piece_steps=200, dev_key=[5])
     until = options.pop("until")
     assert options == dict(
-        mixed_precision="bf16", piece_steps=200, workers=0, show_progress=False, dev_key=[5]
+        mixed_precision=computed, piece_steps=200, workers=0, show_progress=False, dev_key=[5]
     )
     assert 110 < until - time.monotonic() <= 120
+    assert ("float32 instead of bf16" in capsys.readouterr().out) is not supported
+    study.finish()
+    assert ("precision" in results.load_run(study.run.folder).details["notes"]) is not supported
     assert Study("98_x", TABLE).training_options() == dict(
         mixed_precision="no", workers=0, show_progress=True, until=None
     )

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CPU_ROWS', 'GPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'iterate_texts', 'windows', 'evaluating',
            'chunk_rows', 'length_chunks', 'resolve_device', 'TextsTruncated', 'report_truncation',
-           'collect_truncations', 'half_precision', 'SentenceEncoder', 'encoder_property', 'track_chunks',
-           'check_encoder', 'distinct_vectors', 'encode_texts', 'Lookup', 'identity', 'set_dropout']
+           'collect_truncations', 'half_precision', 'choose_precision', 'SentenceEncoder', 'encoder_property',
+           'track_chunks', 'check_encoder', 'distinct_vectors', 'encode_texts', 'Lookup', 'identity', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
@@ -240,6 +240,31 @@ def half_precision(
     dtype = dict(bf16=torch.bfloat16, fp16=torch.float16)[mixed_precision]
     return torch.autocast(torch.device(encoder.device).type, dtype)
 
+def choose_precision(
+    precision: str, # "no", "tf32", "bf16" or "fp16"
+    device: Any, # a torch device, or its name
+) -> str: # `precision`, or "no" in place of "bf16" on a CPU without instructions for it
+    """The faster of float32 and a precision on this device.
+
+    >>> encoder.encode(texts, mixed_precision=choose_precision("bf16", encoder.device))
+
+    Parameters
+    ----------
+    precision : str
+        "no", "tf32", "bf16" or "fp16"
+    device : Any
+        a torch device, or its name
+
+    Returns
+    -------
+    str
+        `precision`, or "no" in place of "bf16" on a CPU without instructions for it
+    """
+    import torch
+    if precision != "bf16" or torch.device(device).type != "cpu": return precision
+    onednn = torch.backends.mkldnn.is_available()
+    return "bf16" if onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported() else "no"
+
 # %% ../../nbs/api/2_encoders/01_base.ipynb #19419b45
 def _require_finite(vectors: np.ndarray, texts: list[str], start: int) -> None: # number of texts[0]
     wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
@@ -371,8 +396,8 @@ def encode(self: SentenceEncoder,
     """Embed texts. Equal texts get equal rows up to rounding, whatever else is in the batch.
 
     Warns once (`TextsTruncated`) if texts were longer than the encoder's limit. "bf16" takes about half
-    the time on a GPU, or on a CPU that has such instructions (AMX), and changes vectors of length 1 by
-    about 0.002; on other CPUs it is slower.
+    the time on a GPU, or on a CPU that has instructions for it, and changes vectors of length 1 by about
+    0.002; on other CPUs it takes many times as long (`choose_precision`).
 
     >>> encoder.encode(["a sentence", "another"])
 

@@ -20,7 +20,7 @@ from ..core import (
     PARAMETERS, PROFILES, atomic_path, broadcast_from_rank0, cache_dir, check_overrides, fingerprint,
     run_on_rank0, seed_everything, settings_for, set_num_threads, write_atomic)
 from ..core.arrow import Rows
-from ..encoders.base import TextsTruncated
+from ..encoders.base import TextsTruncated, choose_precision
 
 # %% ../../nbs/api/5_experiments/01_study.ipynb #e889ebec
 GROUPS = ("data", "model", "training", "evaluation")
@@ -232,6 +232,9 @@ def training_options(self: Study,
 ) -> dict[str, Any]:
     """Keyword arguments of `Branch.grow`: these, the worker processes, the progress bar and the time limit.
 
+    On a CPU without instructions for bfloat16, which computes it many times more slowly than float32,
+    "bf16" becomes "no": a line says so, and `run.json` notes it.
+
     Parameters
     ----------
     precision : str, default "no"
@@ -245,9 +248,14 @@ def training_options(self: Study,
     -------
     dict[str, Any]
     """
+    computed = choose_precision(precision, self.device)
+    if computed != precision:
+        message = f"float32 instead of {precision}, for which this CPU has no instructions"
+        self.run.note("precision", message)
+        print(f"precision: {message}")
     cores = (os.cpu_count() or 1)//int(os.environ.get("WORLD_SIZE", 1)) # if all processes share this machine
     workers = 0 if self.device == "cpu" else min(4, max(0, cores - 1)) # a CPU has no core to spare
-    options = dict(mixed_precision=precision, workers=workers, show_progress=self.show_progress,
+    options = dict(mixed_precision=computed, workers=workers, show_progress=self.show_progress,
                    until=self.until)
     if piece_steps is not None: options["piece_steps"] = piece_steps
     if dev_key is not None: options["dev_key"] = dev_key

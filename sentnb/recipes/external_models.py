@@ -23,7 +23,7 @@ from transformers import DistilBertConfig, DistilBertModel, PreTrainedTokenizerF
 from ..core import cache_dir, file_sha256, fingerprint
 from ..corpora import hub_dir, pretraining_texts
 from ..encoders import MaskedLanguageModel, TextEncoder
-from ..encoders.base import SentenceEncoder
+from ..encoders.base import SentenceEncoder, choose_precision
 from ..encoders.checkpoints import (
     MODELS, atomic_folder, checkpoint_folder, load_weights, save_tensors)
 from ..training import Masked, Stage, fit
@@ -399,8 +399,9 @@ def restore_distilbert(
 ) -> Path: # a folder that from_pretrained reads, in the cache
     """DistilBERT for masked language modelling, made from the tagger on the first call.
 
-    It takes ten minutes on two cores; an interrupted call continues. ImportError says which package is
-    not installed, FileNotFoundError which texts are missing.
+    It takes ten minutes on two cores with instructions for bfloat16, and longer on others, which compute
+    in float32; an interrupted call continues. ImportError says which package is not
+    installed, FileNotFoundError which texts are missing.
 
     >>> encoder = TextEncoder.from_pretrained(restore_distilbert())
 
@@ -425,7 +426,7 @@ def restore_distilbert(
     model = add_masked_lm_head(load_tagger_encoder(), texts[:20_000])
     training = folder.with_name(f"{folder.name}.training")
     fit(model, [restoring_stage(texts, steps)], training, resume=True, save_every=25,
-        mixed_precision="bf16", show_progress=show_progress)
+        mixed_precision=choose_precision("bf16", model.device), show_progress=show_progress)
     with atomic_folder(folder, is_replaceable=lambda folder: True) as temporary:
         model.eval().save_pretrained(temporary, made_from=made_from)
     shutil.rmtree(training)

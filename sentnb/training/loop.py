@@ -447,7 +447,8 @@ def fit(
     """Train `encoder` in place through `stages`. After each stage it is saved in the folder `NN-name`.
 
     The function `dev` is not part of the checkpoint; pass the same one when resuming. At the end of a
-    stage a warning counts truncated texts.
+    stage a warning counts truncated texts. "bf16" takes many times as long as "no" on a CPU without
+    instructions for it; see `encoders.choose_precision`.
 
     >>> import tempfile
     >>> from sentnb.encoders import PixelConfig, PixelEncoder
