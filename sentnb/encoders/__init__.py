@@ -9,7 +9,8 @@ __all__ = []
 from ..core import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, base=["TextsTruncated"], pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
+    __name__, base=["TextsTruncated", "choose_precision"],
+    pixel=["PixelConfig", "PixelEncoder"], mae=["MaskedAutoencoder"],
     static=["StaticEncoder", "CharacterNgrams"], features=["FeatureStore"],
     lens=["Lens", "LensConfig"], words=["WordTeacher"],
     cards=["ModelCard"], multimodal=["PatchInput", "log_mel", "standardize", "crop_to_patches"],
