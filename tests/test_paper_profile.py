@@ -4,6 +4,7 @@ name is loaded as it will be, at the declared commits; only the numbers that cos
 Nothing is entered here for a new experiment: what is small is read from its table."""
 import ast
 import csv
+import functools
 import json
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def literal(node: ast.AST, named: dict[str, ast.AST]):
     except ValueError: return None
 
 
+@functools.cache
 def table_of(path: Path) -> dict[str, tuple]:
     "Setting -> its values at demo and at paper, from the notebook's table."
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
