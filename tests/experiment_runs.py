@@ -122,6 +122,7 @@ def check_again(name: str, figures: Path, elsewhere: Path):
     "The same command in a process of its own, as a user types it, gives the same bytes."
     first = figures/name/"demo"/"numbers.csv"
     assert first.is_file(), "the demo of it did not run, or failed"
-    done = sentnb(*command_of(name), SENTNB_FIGURES=str(elsewhere), HF_HUB_OFFLINE="1")
+    path = ROOT/"nbs"/f"{name}.ipynb"
+    done = sentnb(*command_of(str(path)), SENTNB_FIGURES=str(elsewhere), HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done.stderr
     assert (elsewhere/name/"demo"/"numbers.csv").read_bytes() == first.read_bytes()

@@ -21,4 +21,4 @@ def test_the_template_runs(figures, warm_kernels):
 
 
 def test_the_same_command_gives_the_same_numbers(figures, tmp_path):
-    check_again("24_substitutes", figures, tmp_path)
+    check_again("template", figures, tmp_path)
