@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# packages are installed without compiling them: where this is set, each process would compile torch again
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON  ?= python3
 PROFILE ?= small
