@@ -97,7 +97,8 @@ def at_paper(hub, tmp_path_factory, tmp_path, monkeypatch, warm_kernels):
     def run(path, offline=False, last=None, **more):
         monkeypatch.setenv("HF_HUB_OFFLINE", str(int(offline)))
         copy = copy_without_example(path, tmp_path/"copies", last)
-        experiments.run(copy, "paper", dict(overrides=overrides(path) | more), progress=False)
+        values = dict(overrides=overrides(path) | more, show_progress=False)
+        experiments.run(copy, "paper", values, progress=False)
         return tmp_path/"figures"/path.stem/"paper"
     return run
 
