@@ -21,7 +21,7 @@ GENERATED = "Parameters", "Returns", "Yields"
 ERRORS = r"[A-Z]\w*Error(?: or [A-Z]\w*Error)*"
 CONDITION = r"(?:if|when|where|for|on|unless)\b"
 RAISES = re.compile(rf"[.;]\s+(?:Raises\s+)?({ERRORS}\s+{CONDITION}.*?)(?=\.\s|\.?\Z)", re.S)
-NEXT_ERROR = re.compile(rf"[,;]? (?:and )?(?={ERRORS} {CONDITION})")
+NEXT_ERROR = re.compile(rf"(?:[,;] (?:and )?| and )(?={ERRORS} {CONDITION})")
 HEADING = re.compile(r"^([A-Z][A-Za-z ]+)\n-{3,}$", re.M)
 
 

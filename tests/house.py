@@ -15,7 +15,7 @@ SHARED_NAMES, SHARED_BLOCK = 4, 10 # names that may stand in several experiments
 FUNCTION_WORDS = set("""
 about above again ahead alone along apart asked at below beside beyond both by called drawn each enough even
 ever few fewer found from given gone held here how into it its less like looks made many means meant more most
-much named never now of off on ones other others ours over own place places plain rather rest said same seen
+much named never now of off on ones other others ours over own plain rather rest said same seen
 several shown so some stood such taken taught than that theirs them then there these things this those
 together told two under until what when where whether which while who whole whose why within without
 yet""".split())

@@ -13,6 +13,9 @@ import torch
 from PIL import Image
 
 from sentnb.corpora import Microworld
+from sentnb.encoders import (
+    ConditionalAutoencoder, ConditionalMaskedLanguageModel, Lens, LensConfig, MaskedAutoencoder,
+    MaskedLanguageModel)
 from sentnb.encoders.adapters import (
     CODES, EXTRAS, MtebEncoder, SentenceModule, import_extra, pairs_task, read_pictures, run_task,
     sentence_transformer, sts_task, weights_fingerprint)
@@ -117,6 +120,11 @@ def test_what_is_cut_is_said_once(kind, unit, encoders, recwarn):
     warning, = recwarn.list
     assert warning.category is TextsTruncated
     assert f"2 of 4 texts of a batch were truncated at 9 {unit}; " in str(warning.message)
+    if kind == "text":
+        conditional = ConditionalMaskedLanguageModel(MaskedLanguageModel(encoders[kind]), 3)
+        for wrapper in (Lens(encoders[kind], LensConfig("mean")), conditional):
+            with pytest.warns(TextsTruncated, match="1 of 1 texts of a batch were truncated at"):
+                SentenceModule(wrapper, max_seq_length=9).preprocess([long])
     for whole in ("pixel scrolling", "static"): SentenceModule(encoders[whole]).preprocess([long])
     assert len(recwarn.list) == 1
     MtebEncoder(encoders[kind]).encode([dict(text=["a", long]), dict(text=[long])])
@@ -150,6 +158,11 @@ def test_what_cannot_be_saved_or_loaded(encoders, tmp_path):
     assert {path.name: path.read_bytes() for path in (tmp_path/"static").iterdir()} == before
     with pytest.raises(FileNotFoundError, match="sentnb_module.json"):
         SentenceModule.load(str(encoders["static"].save_pretrained(tmp_path/"plain")))
+    conditional = ConditionalAutoencoder(MaskedAutoencoder(encoders["pixel cls"], decoder_layers=1), 2)
+    for unreadable in (Lens(encoders["text"], LensConfig("mean")), conditional):
+        with pytest.raises(TypeError, match="needs only the folder"):
+            SentenceModule(unreadable).save(tmp_path/"unreadable")
+        assert not (tmp_path/"unreadable").exists()
     for name in ("os.path.join", "sentnb.encoders.nowhere.Encoder", "sentnb.encoders.pixel.Nothing",
                  "sentnb.core.pick", ""):
         (tmp_path/"static"/"sentnb_module.json").write_text(json.dumps(dict(encoder=name)))

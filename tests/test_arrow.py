@@ -98,3 +98,13 @@ def test_rows_on_disk_are_those_in_memory(tmp_path):
     with pytest.raises(ValueError, match="a tuple of 2"):
         Rows.stored([*rows, ("one",)], tmp_path/"broken.arrow")
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.arrow"]
+
+
+def test_tuples_of_one_stay_tuples_and_files_without_the_entry_are_read_as_before(tmp_path):
+    for rows in ([("a",), ("b",)], ["a", "b"], [("a", 1), ("b", 2)]):
+        assert Rows.stored(rows, tmp_path/"rows.arrow") == rows == Rows.mapped(tmp_path/"rows.arrow")
+    for table, rows in ((pyarrow.table({"0": ["a", "b"]}), ["a", "b"]),
+                        (pyarrow.table({"0": ["a"], "1": [1]}), [("a", 1)])):
+        with pyarrow.ipc.new_file(str(tmp_path/"old.arrow"), table.schema) as writer:
+            writer.write_table(table)
+        assert Rows.mapped(tmp_path/"old.arrow") == rows

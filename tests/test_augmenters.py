@@ -254,6 +254,10 @@ def test_texts_of_one_seed_draw_independently():
     (lambda: augmenters.char_swap("a", 3), TypeError, "rng is int"),
     (lambda: perturb("a", "char_swap", rate=1.5), ValueError, "rate=1.5"),
     (lambda: perturb("a", "char_swap", count=-1), ValueError, "count=-1"),
+    (lambda: perturb("a", "char_insert", count=1.5), ValueError, "count=1.5: expected an integer"),
+    (lambda: augmenters.word_noise("a b", rng(), deleted=2), ValueError, "deleted=2"),
+    (lambda: augmenters.mixture("a b", rng(), names=["typo"]), ValueError, "'typo': expected one of char_in"),
+    (lambda: augmenters.mixture("a b", rng(), settings={"char_swp": {}}), ValueError, "'char_swp': expected"),
     (lambda: perturb("a", "char_substitute", kind="ear"), ValueError, "kind='ear'"),
     (lambda: perturb("a", "char_substitute", fallback="x"), ValueError, "fallback='x'"),
     (lambda: sample_spans("", rng()), ValueError, "no word"),
@@ -341,6 +345,7 @@ def test_image_mixture_draws_each_of_the_four():
 
 @pytest.mark.parametrize("call, says", [
     (lambda: augmenters.crop(strip(0, 2, 0), 3, rng()), "num_patches=3"),
+    (lambda: augmenters.image_mixture(strip(0, 2, 0), 2, rng(), names=["zoom"]), "'zoom': expected one of"),
     (lambda: augmenters.blur(strip(0, 2, 0).astype(float), 2, rng()), "uint8"),
     (lambda: augmenters.horizontal_flip(strip(0, 2, 0)[0], 2, rng()), "16, W"),
     (lambda: augmenters.crop(strip(0, 2, 0), 2, rng(), share=(.9, .1)), "share"),
@@ -366,3 +371,14 @@ def test_word_noise_counts_its_words(text, seed, deleted, inserted, swapped):
 def test_word_noise_moves_two_words_at_a_time():
     changed = augmenters.word_noise(BIRDS, rng(), 0, 0, 1).split()
     assert sum(a != b for a, b in zip(changed, BIRDS.split())) == 2
+
+
+def test_a_candidate_is_another_letter():
+    letters = [c for c in map(chr, range(0x3000)) if c.isalpha()]
+    assert not [c for c in letters if c in sum(list_candidates(c), [])] # both "ς" and "σ" become "Σ"
+
+
+def test_views_of_a_photograph_can_be_changed():
+    photograph = np.random.default_rng(0).integers(0, 255, (20, 20, 3), dtype=np.uint8)
+    for view in (augmenters.resized_crop, augmenters.colour_jitter, augmenters.photograph_view):
+        view(photograph, rng())[:] = 0

@@ -1,5 +1,6 @@
 """Bitext: neighbours by tiles, margins and mining against their formulas, thresholds, Tatoeba, BUCC."""
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -99,6 +100,18 @@ def test_margins_are_the_formula(rng, margin, k):
     pairs = [(0, 3), (8, 12), (0, 3)]
     some = bitext.margin_scores(x, y, k, margin, pairs=pairs)
     np.testing.assert_allclose(some, [expected[pair] for pair in pairs], atol=2e-6)
+
+
+def test_a_ratio_with_a_negative_density_warns(rng):
+    x = np.array([[1., 0.], [.9, -.1]])
+    y = np.array([[-1., .1], [-.2, 1.], [-.9, -.6]])
+    with pytest.warns(UserWarning, match="least similar pairs may get the highest.*use margin='distance'"):
+        assert bitext.margin_scores(x, y, k=2).argmax() == 0
+    with pytest.warns(UserWarning, match="margin='ratio' expects"): bitext.mine(x, y, k=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for margin in ("distance", "absolute"): bitext.mine(x, y, k=2, margin=margin)
+        bitext.mine(rng.normal(size=(9, 5)) + 1, rng.normal(size=(13, 5)) + 1)
 
 
 @pytest.mark.parametrize("retrieval", bitext.RETRIEVALS)

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 import fake_hub
 
 from sentnb import corpora
+from sentnb.corpora import tables, translation_files
 
 real = pytest.mark.usefixtures("hub") # skips, and says so, without a mirror
 
@@ -216,6 +217,37 @@ def test_a_mirror_of_another_form_leaves_nothing_behind(mirror, tmp_path, monkey
     monkeypatch.chdir(mirror.root)
     assert corpora.load("mteb/sts16-sts", split="test") == rows
     assert sorted(str(p) for p in mirror.root.rglob("*")) == before
+
+
+def test_a_column_that_is_missing_is_named_in_any_form(mirror, tmp_path):
+    folder = tmp_path/"senteval"/"mrpc"
+    folder.mkdir(parents=True)
+    row = dict(sentence1="a", sentence2="b")
+    (folder/"test.jsonl").write_text("".join(json.dumps(row | dict(label=i % 2)) + "\n" for i in range(4)))
+    with pytest.raises(ValueError, match="senteval/mrpc: no column text; expected one of sentence1"):
+        corpora.load("senteval/mrpc", split="test", columns=["text"])
+
+
+@pytest.mark.parametrize("header", ["configs:\n", "", "license: mit\n"])
+def test_a_header_may_name_no_configurations(header, mirror, tmp_path):
+    folder = tmp_path/"senteval"/"mrpc"
+    folder.mkdir(parents=True)
+    (folder/"README.md").write_text(f"---\n{header}---\n")
+    (folder/"test.jsonl").write_text('{"sentence1": "a", "sentence2": "b", "label": 0}\n'
+                                     '{"sentence1": "c", "sentence2": "d", "label": 1}\n')
+    assert len(corpora.load("senteval/mrpc", split="test")) == 2
+
+
+UNREADABLE_HEADERS = ["configs: [a: b: c\n", "configs: 7\n", "- configs\n", "configs: [x]\n"]
+
+@pytest.mark.parametrize("header", UNREADABLE_HEADERS)
+def test_a_header_that_cannot_be_read_is_named(header, mirror, tmp_path):
+    folder = tmp_path/"senteval"/"mrpc"
+    folder.mkdir(parents=True)
+    (folder/"README.md").write_text(f"---\n{header}---\n")
+    (folder/"test.jsonl").write_text("{}")
+    with pytest.raises(ValueError, match="README.md: its header cannot be read .*fetch the copy again"):
+        corpora.load("senteval/mrpc", split="test")
 
 
 def test_declared_columns_are_checked(mirror):
@@ -695,3 +727,21 @@ def test_constant_scores_are_rejected_and_repeated_rows_and_missing_classes_give
     mirror("nli/rte", [dict(premise="a", hypothesis="b", label="entailment")])
     with pytest.warns(corpora.DataWarning, match="no row has the label not_entailment"):
         corpora.load("nli/rte", split="test")
+
+# The reader's own files
+
+def test_a_long_text_and_a_repeated_header_of_a_table(tmp_path):
+    path, text = tmp_path/"a.csv", "x"*140_000
+    path.write_text(f"text,label\n{text},1\n")
+    assert list(tables.read_columns(path, ["text"])) == [(text,)]
+    path.write_text("text,label,text\nfirst,1,second\n")
+    assert list(tables.read_columns(path, ["label"])) == [("1",)]
+    with pytest.raises(ValueError, match="a.csv has 2 columns 'text': expected one; rename the others"):
+        list(tables.read_columns(path, ["text"]))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    english, german = tmp_path/"l.en", tmp_path/"l.de"
+    english.write_text("one\ntwo\n", encoding="utf-8-sig")
+    german.write_text("eins\nzwei\n", encoding="utf-8")
+    assert list(translation_files.read_aligned([english, german])) == [("one", "eins"), ("two", "zwei")]

@@ -25,7 +25,8 @@ from sentnb.encoders.checkpoints import check_sums, load_tensors, read_json, sav
 from sentnb.evaluation import sts
 from sentnb.renderer import FontWarning, RenderConfig, TextRenderer
 from sentnb.renderer.fonts import find_fonts
-from sentnb.results.folder import describe_process, lock, lock_owner
+from sentnb.results import folder
+from sentnb.results.folder import describe_process, lock, lock_owner, unlock
 from sentnb.results.html import frame_markdown
 from sentnb.training.checkpoint import remove_leftovers
 
@@ -205,6 +206,39 @@ def test_a_lock_belongs_to_one_process_on_one_machine(tmp_path):
     if sys.platform == "linux":
         assert describe_process(ended.pid) is None
     ended.wait()
+
+
+def test_a_folder_stays_locked_until_the_last_process_that_shares_it_ends(tmp_path):
+    path, waiting = tmp_path/".running", dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    code = ("from pathlib import Path; from sentnb.results.folder import lock; "
+            f"print(lock(Path({str(path)!r}), 'a'), flush=True); input()")
+    first, second = (subprocess.Popen([sys.executable, "-c", code], **waiting) for _ in range(2))
+    assert first.stdout.readline() == second.stdout.readline() == "None\n"
+    owner, _ = lock_owner(path)
+    owning, sharing = (first, second) if owner == first.pid else (second, first)
+    assert lock(path, "b") == owning.pid
+    owning.communicate("\n")
+    assert lock(path, "b") == sharing.pid, "it still works in the folder"
+    assert lock(path, "a") is None and lock_owner(path) == (os.getpid(), "a"), "the same purpose"
+    sharing.communicate("\n")
+    assert lock(path, "b") is None and lock_owner(path) == (os.getpid(), "b")
+    assert [file.name for file in tmp_path.iterdir()] == [".running"]
+    unlock(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_another_process_took_meanwhile_stays(tmp_path, monkeypatch):
+    path, parent = tmp_path/".running", describe_process(os.getppid()) | dict(purpose="b")
+    path.write_text("{}") # of no process
+    read_owner, calls = folder.lock_owner, []
+    def read_slowly(file):
+        owner = read_owner(file)
+        if not calls: path.write_text(json.dumps(parent)) # the other process found the old lock, too
+        calls.append(file)
+        return owner
+    monkeypatch.setattr(folder, "lock_owner", read_slowly)
+    assert lock(path, "a") == os.getppid() and json.loads(path.read_text()) == parent
+    assert [file.name for file in tmp_path.iterdir()] == [".running"]
 
 
 @pytest.mark.parametrize("arguments, message", [

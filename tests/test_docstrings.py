@@ -162,6 +162,15 @@ def test_sections_of_an_example():
     assert text["bare"] == "No comment, no section." and text["_private"] == "Private."
 
 
+@pytest.mark.parametrize("text, entries", [
+    ("FileNotFoundError or OSError if it cannot be found, TypeError if x is not a name",
+     [("FileNotFoundError or OSError", "If it cannot be found."), ("TypeError", "If x is not a name.")]),
+    ("ValueError for a, and TypeError for b", [("ValueError", "For a."), ("TypeError", "For b.")]),
+    ("ValueError if a and TypeError if b", [("ValueError", "If a."), ("TypeError", "If b.")])])
+def test_sentences_about_errors_are_divided(text, entries):
+    assert docs.take_errors(f"Find it. {text}.") == ("Find it.", entries)
+
+
 def test_tables_of_an_example():
     source = docs.Source(EXAMPLE)
     tables = {name: docs.table(docs.parameters(source, node))

@@ -18,7 +18,7 @@ from sentnb.encoders.base import (
     encode_texts,
     windows,
 )
-from sentnb.encoders.checkpoints import weights_digest
+from sentnb.encoders.checkpoints import tensors_to_save, weights_digest
 
 few = settings(max_examples=40, deadline=None, derandomize=True)
 some_texts = st.lists(st.text("abc", max_size=3), max_size=12)
@@ -153,3 +153,18 @@ def test_attention_by_plain_products():
     assert attend(q.bfloat16(), k.bfloat16(), v.bfloat16())[1].dtype == torch.float32
     assert map_layers(None, 3) is None
     assert map_layers([2, 0], 3) == {2: None, 0: None} == map_layers(range(0, 3, 2), 3)
+
+
+def test_evaluating_restores_the_mode_of_each_module():
+    model = nn.Sequential(nn.Dropout(.5), nn.Dropout(.5).eval())
+    with pytest.raises(KeyError), base.evaluating(model):
+        assert not any(module.training for module in model.modules())
+        raise KeyError
+    assert [module.training for module in model.modules()] == [True, True, False]
+
+
+def test_only_equal_tensors_are_tied():
+    square = torch.arange(4.).view(2, 2)
+    state = dict(a=square, tied=square, b=square.T, empty=torch.zeros(0), other=torch.zeros(0))
+    tensors = tensors_to_save(state)
+    assert list(tensors) == ["a", "b", "empty", "other"] and torch.equal(tensors["b"], square.T)

@@ -119,6 +119,30 @@ def test_scrolled_strips_are_pooled():
     assert scrolled.shape == (2, 32) and np.isfinite(scrolled).all()
     np.testing.assert_allclose(scrolled[1], cut[1], atol=1e-5)
     assert not np.allclose(scrolled[0], cut[0], atol=1e-4)
+    assert len(drawn("scroll").collate(texts[1:])[0]) == 1
+    with pytest.raises(ValueError, match="2 texts scroll over .* strips .*expected one strip for each text"):
+        drawn("scroll").collate(texts)
+
+
+@pytest.mark.parametrize("size", [10, 14])
+def test_any_size_of_patches_is_encoded(size):
+    render = RenderConfig(strategy="words", patch_size=size, font_size=size/2, max_patches=32)
+    encoder = PixelEncoder(PixelConfig(**SIZES, patch_size=size), render).eval()
+    texts = ["a cat", "a dog, and a cat"]
+    with torch.no_grad(): expected = torch.nn.functional.normalize(encoder(*encoder.collate(texts)), dim=1)
+    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-6)
+
+
+def test_other_settings_keep_the_fonts_of_the_checkpoint(tmp_path):
+    files = "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc"
+    encoder = PixelEncoder(PixelConfig(**SIZES), RenderConfig(strategy="words", fonts=files))
+    encoder.save_pretrained(tmp_path/"m") # without font files
+    continuous = RenderConfig(strategy="continuous")
+    for other in (PixelEncoder.from_pretrained(tmp_path/"m", render=continuous),
+                  encoder.replace(render=continuous)):
+        assert other.renderer.config == dataclasses.replace(encoder.renderer.config, strategy="continuous")
+    named = encoder.replace(render=RenderConfig(family="Noto Serif"))
+    assert named.render_config.family == "Noto Serif" and named.render_config.fonts == ()
 
 
 def test_short_texts_are_the_same_when_long_ones_scroll():

@@ -1,13 +1,17 @@
 "Static word vectors: the counts and weights against plain loops, what they learn, encoding and saving."
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from sentnb.corpora import Microworld
-from sentnb.encoders.static import StaticEncoder, cooccurrence, positive_pmi, static_words
+from sentnb.encoders.adapters import weights_fingerprint
+from sentnb.encoders.base import collect_truncations
+from sentnb.encoders.features import FeatureStore, base_fingerprint
+from sentnb.encoders.static import CharacterNgrams, StaticEncoder, cooccurrence, positive_pmi, static_words
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +161,34 @@ def test_broken_checkpoints_are_refused(tmp_path, learned):
     (tmp_path/"c").mkdir(); (tmp_path/"c"/"notes.txt").write_text("mine")
     with pytest.raises(FileExistsError): learned.save_pretrained(tmp_path/"c")
     assert (tmp_path/"c"/"notes.txt").read_text() == "mine"
+
+
+def test_other_words_are_another_encoder(tmp_path):
+    one, other = (StaticEncoder(words, np.eye(2), [1, 1]) for words in (["cat", "dog"], ["sun", "moon"]))
+    assert base_fingerprint(one) != base_fingerprint(other)
+    assert weights_fingerprint(one) != weights_fingerprint(other)
+    assert base_fingerprint(StaticEncoder(["cat", "dog"], np.eye(2), [1, 1])) == base_fingerprint(one)
+    FeatureStore(one, tmp_path).add(["cat"], show_progress=False)
+    assert "cat" in FeatureStore(one, tmp_path) and "cat" not in FeatureStore(other, tmp_path)
+
+
+def test_collate_counts_truncated_texts_and_refuses_one_str():
+    enc = StaticEncoder(["cat", "dog"], np.eye(2), [1, 1])
+    with collect_truncations(Counter()) as truncated:
+        ids, mask = enc.collate(["cat dog cat", "dog", ""], 2)
+    assert truncated == {"at 2 words": 1} and ids.tolist() == [[0, 1], [1, 2], [2, 2]]
+    assert mask.sum(1).tolist() == [2, 1, 1] and [tensor.shape for tensor in enc.collate([])] == [(0, 0)]*2
+    with pytest.raises(TypeError, match="texts is one str"): enc.collate("cat")
+    with pytest.raises(ValueError, match="max_length=0: expected an integer of at least 1"):
+        enc.collate(["cat"], 0)
+
+
+def test_texts_without_words_are_counted():
+    assert StaticEncoder.fit(["a b a b", "b a", "...", ""], dim=2, min_count=1).fitted["texts"] == 4
+
+
+def test_ngrams_need_a_list_of_texts():
+    with pytest.raises(TypeError, match="texts is one str"): CharacterNgrams.fit("a text")
+    with pytest.raises(TypeError, match=r"texts\[1\] is NoneType"): CharacterNgrams.fit(["a", None])
+    with pytest.raises(ValueError, match="head='keep'"):
+        CharacterNgrams.fit(["a"], 2).encode(["a"], head="keep")

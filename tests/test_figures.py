@@ -353,6 +353,29 @@ def test_curves_have_the_bands_of_their_points():
     assert drawn["SimCSE"].get_color() == figures.COLOURS["SimCSE"]
 
 
+def test_a_line_without_points_has_none():
+    _, ax = plt.subplots()
+    drawn = figures.curves(ax, {"miCSE": {}, "SimCSE": {1: 2.}})
+    assert not len(drawn["miCSE"].get_ydata()) and drawn["SimCSE"].get_ydata().tolist() == [2]
+
+
+def test_names_that_look_like_no_value_are_names(tmp_path):
+    path = tmp_path/"x.csv"
+    path.write_text("base,step,value,low,high\nNone,1,2,1,3\nNA,1,,,\nnull,2,.5,nan,nan\n")
+    points = figures.read_points(path, "base", "step")
+    assert list(points) == ["None", "NA", "null"] and points["None"] == {1: (2, 1, 3)}
+    assert np.isnan(points["NA"][1]).all() and np.isnan(points["null"][2][1])
+    assert list(figures.read_points(path, "step", "base")) == [1, 2]
+
+
+def test_two_lines_of_one_name_are_not_merged(tmp_path):
+    path = tmp_path/"x.csv"
+    path.write_text("base,step,value\nA,1,2\nB,1,3\n")
+    with pytest.raises(ValueError, match="'A' and 'B' are both shown as 'x'"):
+        figures.redraw(path, "base", "step", names=dict(A="x", B="x"))
+    assert len(figures.redraw(path, "base", "step", names=dict(A="B", B="A")).get_lines()) == 2
+
+
 def test_plotted_points_are_written_as_they_are_named(tmp_path):
     points = {("a", "en"): (1/3, None, None), ("b", "zh"): (2, 1, 3)}
     frame = figures.plotted_data(points, ["model", "language"])

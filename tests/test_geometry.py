@@ -78,6 +78,7 @@ def test_bad_arguments_are_refused():
             (lambda: geometry.alignment(x, x, 0), "alpha=0"),
             (lambda: geometry.uniformity(x, 0), "t=0"),
             (lambda: geometry.remove_principal_component(x, ["en"]), "1 languages for 4 vectors"),
+            (lambda: geometry.remove_principal_component(x, ["a", "a", "a", "b"]), "only one vector of 'b'"),
             (lambda: geometry.tsne(x, perplexity=4), "perplexity=4"),
             (lambda: geometry.tsne(x[:3]), "at least 4"),
             (lambda: geometry.tsne(x, metric="dot"), "metric='dot'"),
@@ -103,6 +104,8 @@ def test_principal_components_are_those_of_the_uncentred_matrix_language_by_lang
     kept = geometry.fit_principal_component(x, languages)
     assert np.array_equal(geometry.remove_principal_component(x, languages, kept), got)
     assert geometry.remove_principal_component(x.astype(np.float32), languages).dtype == np.float32
+    one = geometry.remove_principal_component(x[:1], languages[:1], kept)
+    assert np.allclose(one, got[:1], atol=1e-12), "fitted on other vectors, also for a single one"
     with pytest.raises(ValueError, match="no component for 'fr'"):
         geometry.remove_principal_component(x[:1], ["fr"], kept)
 

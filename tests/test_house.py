@@ -27,6 +27,11 @@ def test_one_more_is_one_notebook():
     assert max(house.count_mentions(ROOT).values()) <= 1
 
 
+def test_no_name_of_an_experiment_is_a_function_word():
+    words = house.function_words(ROOT)
+    assert {path: words[path] for path in words if path.endswith(".ipynb")} == {}
+
+
 @pytest.mark.parametrize("path", house.experiments(ROOT), ids=lambda path: path.stem)
 def test_an_experiment_begins_and_ends_with_a_study(path):
     text = "\n".join(code.text for code in house.code_of(path))

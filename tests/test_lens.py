@@ -9,12 +9,14 @@ import torch
 from sentnb.core import fingerprint
 from sentnb.encoders import (
     FeatureStore, Lens, LensConfig, PixelConfig, PixelEncoder, small_text_encoder, train_wordpiece)
+from sentnb.encoders.base import TextsTruncated
 from sentnb.encoders.checkpoints import weights_digest
 from sentnb.encoders.features import base_fingerprint, token_states
 from sentnb.encoders.lens import (
-    KINDS, WITHOUT_PARAMETERS, GatedConv, Simple, binary_cosine, binary_vectors, hamming, shared_features)
+    KINDS, WITHOUT_PARAMETERS, GatedConv, Simple, active_share, binary_cosine, binary_vectors, hamming,
+    shared_features)
 from sentnb.renderer import RenderConfig
-from sentnb.training import Batch, DevLoss, Stage, fit, scheduled_learning_rate
+from sentnb.training import Batch, BatchRNG, DevLoss, Stage, fit, scheduled_learning_rate
 from sentnb.training.margin import Entailment, MaxHinge
 
 TEXTS = ["a cat", "the river runs to the sea, and it rains", "ein Hund", "Хлеб", "x"]
@@ -116,6 +118,21 @@ def test_binary_vectors_against_numpy():
     np.testing.assert_array_equal(shared_features(p, q), ((a > .5)[:, None] & (b > .5)[None]).sum(2))
     np.testing.assert_array_equal(hamming(p, q), ((a > .5)[:, None] != (b > .5)[None]).sum(2))
     with pytest.raises(ValueError, match="expected"): binary_vectors(a[0])
+    for compare in (shared_features, hamming, binary_cosine):
+        assert compare(p[:0], q).shape == (0, 4) and compare(p, q[:0]).shape == (7, 0)
+    assert np.isnan(active_share(p[:0], 30))
+
+
+def test_a_store_reports_truncated_texts_and_refuses_scrolled_ones(base, tmp_path):
+    texts = ["a cat", "a cat and a dog "*9, "the river runs to the sea "*9]
+    store = FeatureStore(base, tmp_path)
+    with pytest.warns(TextsTruncated, match="2 of 3 texts were truncated at") as caught:
+        store.add(texts, batch_size=1, show_progress=False)
+    assert len(caught) == 1
+    if base.renderer:
+        scrolling = FeatureStore(base.replace(long="scroll"), tmp_path)
+        assert scrolling.add(texts[:1], show_progress=False) == 1
+        with pytest.raises(ValueError, match="expected one strip"): scrolling.add(texts, show_progress=False)
 
 
 def test_a_text_that_cannot_be_kept_is_named(base, tmp_path):
@@ -305,6 +322,18 @@ def test_training_stops_by_the_loss_on_dev(base, tmp_path):
     assert best is not seen[-1]
     kept = Lens.from_pretrained(tmp_path/"00-inference", base).state_dict()
     assert all(torch.equal(weight, best[2][name]) for name, weight in kept.items())
+
+
+def test_the_loss_on_dev_is_that_of_training(tmp_path):
+    torch.manual_seed(0)
+    sizes = PixelConfig(16, 2, 2, 32, max_patches=24, head=True)
+    encoder = PixelEncoder(sizes, RenderConfig(strategy="words", max_patches=24)).eval()
+    objective = Entailment()
+    state = objective.state(encoder).eval()
+    with torch.no_grad():
+        trained = objective.loss(encoder, state, objective.batch(DEV, BatchRNG(0, 0, range(len(DEV))),
+                                                                 encoder, None))
+    assert encoder.has_head and objective.dev_loss(encoder, state, DEV) == pytest.approx(float(trained))
 
 
 def test_a_loss_on_dev_needs_an_objective_that_has_one(base, tmp_path):

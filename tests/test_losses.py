@@ -167,6 +167,17 @@ def test_gather_is_the_identity_with_one_process():
     assert torch.equal(losses.info_nce(x, x + 1, gathered=True), losses.info_nce(x, x + 1))
 
 
+def test_a_constant_dimension_has_no_correlation():
+    x, y = torch.randn(2, 7, 3, generator=torch.Generator().manual_seed(0))
+    plain = losses.decorrelation(x, y)
+    for constant in torch.linspace(.01, 1, 50):   # the mean of 7 equal numbers is rounded
+        column = torch.full((7, 1), constant.item(), requires_grad=True)
+        wider = losses.decorrelation(torch.cat([x, column], 1), torch.cat([y, column], 1))
+        torch.testing.assert_close(wider, plain + 1)   # (1 - 0)^2 on the diagonal
+        wider.backward()
+        assert not column.grad.any()
+
+
 # what it refuses
 
 x = torch.ones(3, 4)

@@ -299,6 +299,18 @@ def test_released_drops_what_is_short():
     with pytest.raises(ValueError, match="all 12 tiles have fewer than 129"): released(129, "mean")
 
 
+@pytest.mark.parametrize("samples", [150, None])
+def test_a_token_alone_has_no_information_however_often_its_cells_are_drawn(samples):
+    first, second, mask = draw(2, 2, 4, 5, 3, dropout=0.)
+    mask[0] = torch.arange(5) < 1   # two cells in a tile of two heads
+    mask[1] = torch.arange(5) < 2   # eight
+    each = ami(first + .01, second + .01, mask, samples=samples, generator=0, reduction="none")
+    assert not each[0].any() and (each[1] > 0).all()
+    printed = ami(first + .01, second + .01, mask, samples=samples, generator=0, reduction="none",
+                  logarithm=False)
+    assert (printed[0] == -.5).all()
+
+
 ATTENTION = torch.rand(2, 2, 4, 5, 5)
 
 

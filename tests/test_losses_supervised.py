@@ -161,3 +161,12 @@ def test_equation_1_of_pixel_linguist(n, p, seed):
     loss.backward()
     slope = .3*np.sign(values)*np.abs(values/norm)**(p - 1)
     np.testing.assert_allclose(torch.cat([x.grad.flatten() for x in theta]), slope, rtol=1e-9, atol=1e-12)
+
+
+def test_cosines_in_float32_are_scores():
+    x = F.normalize(torch.randn(2000, 64, generator=torch.Generator().manual_seed(0)), dim=1)
+    scores = (x*x).sum(1)
+    assert scores.max() > 1 and cosine_regression(x, x, scores) < 1e-12
+    for score in (1.001, -1.001, 5.):
+        with pytest.raises(ValueError, match=f"as large as {abs(score):g}, but cosines go from -1 to 1"):
+            cosine_regression(x[:2], x[:2], torch.tensor([score, 0.]))

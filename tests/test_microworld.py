@@ -258,6 +258,15 @@ def test_wrong_arguments_are_named(micro):
     with pytest.raises(ValueError, match="split='validation': expected one of train, dev, test"):
         micro.sts("en", "validation")
     with pytest.raises(ValueError, match="n=-1"): micro.nli(n=-1)
+    for sentences in ((0, 0), (0, 4), (5, 4), (80, 80)):
+        with pytest.raises(ValueError, match="expected the smallest and the largest number, from 1 to"):
+            micro.documents("en", 1, sentences)
+
+
+def test_drawing_a_document_that_is_too_long_ends(micro, monkeypatch):
+    monkeypatch.setattr("sentnb.corpora.microworld.corpus.ATTEMPTS", 3)
+    with pytest.raises(ValueError, match="no document of 60 sentences in 3 attempts"):
+        micro.documents("en", 1, (60, 60), "test")
 
 
 def test_the_counts(micro):

@@ -80,6 +80,14 @@ def test_what_an_old_run_left_is_not_taken_for_this_one(two_files):
     assert not list(output.parent.glob(".*"))
 
 
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_a_byte_order_mark_is_no_character(start, tmp_path):
+    path = tmp_path/"a.txt"
+    path.write_bytes((start + "a cat\na cat\n\ufeffa dog\n").encode())
+    file = mining.SentenceFile(path)
+    assert [*file] == ["a cat", "\ufeffa dog"] and file.repeated == 1 and file[0] == "a cat"
+
+
 def test_before_any_work(two_files, tmp_path):
     pairs, first, second, output = two_files
     encoder = Known(pairs)

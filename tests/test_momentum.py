@@ -217,6 +217,11 @@ def test_ring_is_the_last_of_all(size, batches):
         assert len(queue) == min(size, len(everything)) and queue.rows.dtype == torch.float32
 
 
+def test_vectors_of_unknown_examples_are_nobodys_own():
+    queue = Queue(4, 1).push(torch.ones(2, 1)).push(torch.ones(1, 1), torch.tensor([7]))
+    assert queue.own_keys(torch.tensor([-1, 7])).tolist() == [[False]*3, [False, False, True]]
+
+
 def test_ring_keeps_no_gradient_and_gives_a_copy():
     queue = Queue(4, 2)
     x = torch.randn(3, 2, requires_grad=True)

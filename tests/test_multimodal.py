@@ -360,6 +360,27 @@ def test_a_set_is_read_the_same_each_time(mirror):
     assert some.labels.tolist() == [i % 3 for i in places]
 
 
+def test_a_damaged_image_is_named(mirror, tmp_path):
+    content, folder = bytearray(encoded(PIXELS[0])), tmp_path/"pictures"/"a class"
+    folder.mkdir(parents=True)
+    (folder/"whole one.png").write_bytes(content)
+    listed = tmp_path/"list.txt"
+    listed.write_text("x/a class/whole one.png\n\n")
+    assert load_images(folder.parent, size=16, listed=listed).names == ("a class",)
+    content[12] ^= 255 # the name of the first chunk: Pillow raises SyntaxError
+    (folder/"z broken.png").write_bytes(content)
+    with pytest.raises(ValueError, match="z broken.png: .* bytes are no picture"): load_images(folder.parent)
+    for name in ("nonling/caltech60", "microworld", str(folder.parent)):
+        with pytest.raises(ValueError, match="n=0: expected an integer of at least 1, or None"):
+            load_images(name, n=0)
+
+
+def test_the_images_of_the_microworld_are_of_the_split():
+    train, test = (load_images("microworld", split, 16, n=6) for split in ("train", "test"))
+    direct = Microworld(seed=0).pictures(6, size=16, split="test")
+    assert not (train.pixels == test.pixels).all() and (test.pixels == direct.pixels).all()
+
+
 def test_controls_are_drawn_by_their_seed():
     images = Images(PIXELS, LABELS, tuple("abcde"))
     for control, part in ((shuffle_labels, "labels"), (noise_images, "pixels")):
@@ -367,3 +388,9 @@ def test_controls_are_drawn_by_their_seed():
         assert first == again and len({first, other, digest(getattr(images, part))}) == 3
         unchanged = "pixels" if part == "labels" else "labels"
         assert getattr(control(images), unchanged) is getattr(images, unchanged)
+
+
+def test_pictures_that_are_no_array_are_named_before_anything_else():
+    for own_patches in (False, True):
+        with pytest.raises(ValueError, match="pictures are list: expected an array of 4 dimensions"):
+            PictureSupCon([1], np.zeros(1, int), own_patches=own_patches)

@@ -382,9 +382,18 @@ def test_an_encoder_without_maps_is_refused(tmp_path):
     (lambda: SCD(projection=0), "projection=0"),
     (lambda: losses.nt_xent(torch.ones(1, 2), torch.ones(1, 2)), "1 rows: expected at least 2"),
     (lambda: losses.contrastive_tension(torch.ones(3, 2), torch.ones(3, 2), 3), "expected from 0 to 2"),
+    (lambda: losses.contrastive_tension(torch.ones(3, 2), torch.ones(3, 2), -1, "released"), "negatives=-1"),
+    (lambda: losses.contrastive_tension(torch.ones(3, 2), torch.ones(3, 2), 1.5), "negatives=1.5"),
+    (lambda: AMI(samples=2.5), "samples=2.5: expected an integer of at least 1"),
+    (lambda: AMI(pool_heads=0), "pool_heads=0"),
+    (lambda: Momentum(decay=2), "decay=2: expected a number from 0 to below 1"),
+    (lambda: Momentum(dropout=1.), "dropout=1.0"),
+    (lambda: Momentum(queue=0), "queue=0"),
+    (lambda: ContrastiveTension(dropout=1.), "dropout=1.0: expected a number from 0 to below 1"),
+    (lambda: SimCSE(negatives="zeros", form="printed"), "form='printed' has the negatives of the batch"),
     (lambda: losses.decorrelation(torch.ones(3, 2), torch.ones(2, 2)), "b has 2 rows, a has 3"),
     (lambda: losses.positive_attraction(torch.ones(3, 2), torch.ones(3, 2), 0.), "temperature=0.0"),
-], ids=[str(i) for i in range(14)])
+], ids=[str(i) for i in range(23)])
 def test_refuses(wrong, message):
     with pytest.raises(ValueError, match=message): wrong()
 

@@ -150,6 +150,8 @@ def test_flow_refuses():
     for wrong in (dict(depth=0), dict(updates=-1)):
         with pytest.raises(ValueError, match="expected at least 1 and 0"):
             Flow.fit(Points(cloud(9, 3)), names(9), **wrong)
+    with pytest.raises(ValueError, match="batch_size=0: expected"):
+        Flow.fit(Points(cloud(9, 3)), names(9), batch_size=0)
     with pytest.raises(ValueError, match="vectors of one dimension"):
         Flow.fit(Points(np.arange(9.0)[:, None]), names(9))
     with pytest.raises(FloatingPointError, match="not finite at update"):

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from sentnb import losses
 from sentnb.core import project_root
+from sentnb.encoders.base import TextsTruncated
 from sentnb.encoders.mae import MaskedAutoencoder, hidden_patches
 from sentnb.encoders.pixel import PixelConfig, PixelEncoder
 from sentnb.losses.reconstruction import masked_patch_loss, masked_token_loss, normalize_patches
@@ -128,6 +129,7 @@ def test_patch_loss_errors(arguments, error, says):
 @pytest.mark.parametrize("logits, labels, error, says", [
     (x, torch.zeros(2, 3).int(), TypeError, "expected int64"),
     (x, torch.zeros(2).long(), ValueError, r"\[2, 3\]"),
+    (x[0, 0], torch.tensor(3), ValueError, r"logits have shape \[4\]: .*pass logits\[None\] and labels"),
     (x, torch.full((2, 3), 4), ValueError, "0 to 3"),
     (x, torch.full((2, 3), -100), ValueError, "no token is masked"),
     (x*math.inf, torch.zeros(2, 3).long(), FloatingPointError, "not finite"),
@@ -397,6 +399,13 @@ def test_dev_loss_is_the_mean_over_hidden_patches_whatever_the_batch():
     assert model.training
     loss = model.eval()(*model.masked_batch(TEXTS, random.Random(0)))
     assert whole == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_truncated_texts_are_reported():
+    model, texts = tiny(), ["short", "a longer text "*60, "and another one "*60]
+    for compute in (model.dev_loss, model.reconstruct):
+        with pytest.warns(TextsTruncated, match="^2 of 3 texts were truncated at") as caught: compute(texts)
+        assert len(caught) == 1
 
 
 @pytest.mark.parametrize("half", [False, True])

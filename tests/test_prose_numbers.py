@@ -23,6 +23,13 @@ def test_every_number_of_the_summary_is_quoted():
     assert not problems, "\n".join(problems)
 
 
+def test_looking_up_a_run_that_does_not_exist_creates_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENTNB_FIGURES", str(tmp_path))
+    for name in ("03_alignmnt/english", "03_alignmnt/small-1a2b3c4d/english"):
+        problem, = prose_numbers.check(f"1<!--{name}-->", None)
+        assert "no run.json in" in problem and not list(tmp_path.iterdir())
+
+
 def test_a_changed_number_is_found_and_filled(tmp_path):
     run = ROOT/"figures"/"03_alignment"/"small"
     if not run.is_dir(): pytest.skip("no run of 03_alignment at small")

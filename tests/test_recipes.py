@@ -203,6 +203,34 @@ def test_what_cannot_be_had(wrong, message):
         recipes.load_training_data(**dict(source="microworld") | wrong)
 
 
+@pytest.mark.parametrize("kinds, named", [
+    (("sentences", "multilingual"), "multilingual and sentences"),
+    (("multilingual", "visual", "held_out"), "multilingual and visual, held_out"),
+    (("blocks", "english", "documents"), "blocks and documents")])
+def test_kinds_that_are_stored_in_one_field_are_not_mixed(kinds, named):
+    for source in recipes.SOURCES:
+        with pytest.raises(ValueError, match=f"{named} are different texts for one field"):
+            recipes.load_training_data(source, kinds, exclude_tests=())
+
+
+def test_public_texts_are_read_at_the_revision_that_is_recorded(monkeypatch):
+    read = set()
+    def texts(name, split="train", revision=None):
+        read.add((name, revision))
+        return ["A paragraph. "*30]
+    def examples(name, seed=0, revision=None): return texts(name, revision=revision)
+    monkeypatch.setattr(corpora, "load_examples", examples)
+    monkeypatch.setattr(corpora, "documents", texts)
+    monkeypatch.setattr(corpora, "get_provenance", lambda name, config, split, revision: dict(
+        revision=revision, sha256="0", rows=1))
+    names = [corpora.datasets_with_role(kind)[0].name for kind in ("sentences", "documents")]
+    revisions = dict.fromkeys(names, "c0ffee")
+    data = recipes.load_training_data("public", ("sentences", "documents"), exclude_tests=(),
+                                      revisions=revisions)
+    assert {name: entry["revision"] for name, entry in data.sources.items()} == revisions
+    assert read == set(revisions.items()) and data.sentences and data.documents
+
+
 def test_rows_without_a_text_are_dropped_and_counted(monkeypatch):
     "As published csv files hold them: by training data, with tests to be kept out and without."
     monkeypatch.setattr(corpora, "load_examples", lambda *_, **__: [("a", "b"), (None, "b"), ("a", None)])
@@ -243,6 +271,41 @@ def test_each_source_answers_the_questions_of_the_public_data_sets():
     assert papers.list_translation_sets(without=["talks"]) == [], "the papers have one set of translations"
 
 
+def test_news_in_one_language(monkeypatch):
+    "Of one column `map_split` gives texts, of several rows."
+    def read(name, columns, split):
+        rows = [tuple(f"{column} {i}." for column in columns) for i in range(5)]
+        return rows if len(columns) > 1 else [text for text, in rows]
+    monkeypatch.setattr(corpora, "map_split", read)
+    source = recipes.get_source("public")
+    assert source.load_news(dict(en="eng"), 2) == dict(en=["eng 0.", "eng 1."])
+    assert source.load_news(dict(en="eng", de="deu"), 1) == dict(en=["eng 0."], de=["deu 0."])
+
+
+def test_blocks_of_the_papers_and_of_the_microworld(monkeypatch):
+    articles = [f"A dog barks {i} times. It rains in the town." for i in range(9)]
+    monkeypatch.setattr(corpora.pretraining, "documents", lambda *_, **__: iter(articles))
+    monkeypatch.setattr(corpora.pretraining, "test_sentences", lambda tests: {})
+    papers = recipes.get_source("papers")
+    everything, _ = papers.load_blocks(8)
+    train, held_out = papers.load_blocks(8, held_out=3)
+    assert held_out + train == everything and len(held_out) == 3 and len(everything) >= 9
+    assert papers.load_blocks(8, 2, 3) == (train[:2], held_out)
+    with pytest.raises(ValueError, match="held_out=None: wikimedia/wikipedia has no part that is held out"):
+        papers.load_blocks(8, 2, None)
+    world = recipes.get_source("microworld")
+    first, again, other = (world.load_blocks(12, held_out=None, generated=(5, 2), seed=seed)
+                           for seed in (0, 0, 1))
+    assert first == again and not set(sum(first, [])) & set(sum(other, []))
+
+
+@pytest.mark.parametrize("n", [3, 6, 90])
+def test_neutral_hypotheses_are_other_premises(n):
+    examples = recipes.load_inference_examples("microworld", n)
+    assert len(examples) == n
+    assert all(premise != hypothesis for premise, hypothesis, _ in examples)
+
+
 def test_scored_pairs():
     world = corpora.Microworld(seed=0)
     scored = recipes.load_scored_pairs("microworld", "dev", ["en", "pl"], n=12)
@@ -263,6 +326,14 @@ def test_texts_of_each_language(data):
     assert [sum(l == language for l, _ in drawn) for language in ("en", "de", "zh")] == [1400, 700, 700]
     assert drawn == list(data.in_each_language(700, seed=1)) != list(data.in_each_language(700, seed=2))
     assert {text for l, text in drawn if l == "de"} <= {b for _, b in data.parallel["de"]}
+
+
+@pytest.mark.parametrize("english, german, empty", [
+    ([], [("x", "y")], "en"), ([("x", "y")], [], "de"), ([], [], "en, de")])
+def test_a_language_without_pairs_is_named(english, german, empty):
+    data = TrainingData(english=dict(a=english), translations=dict(a=dict(de=german)))
+    with pytest.raises(ValueError, match=f"languages en, de: there are no pairs in {empty};"):
+        list(data.in_each_language(1))
 
 
 # Where it starts
@@ -293,6 +364,14 @@ def test_weights_from_nothing_are_decided_by_the_seed():
         return recipes.load_initial_text_encoder(None, TEXTS, seed, max_length=16, vocabulary=50, **sizes)
     assert same(weights(tokens(2)), weights(tokens(2))) and not same(weights(tokens(2)), weights(tokens(3)))
     assert tokens(0).max_length == 16 and len(tokens(0).tokenizer) <= 50
+
+
+def test_random_weights_need_sizes():
+    for load in (recipes.load_initial_encoder, recipes.load_initial_text_encoder):
+        with pytest.raises(ValueError, match="base=None without hidden_size, num_hidden_layers, num_att"):
+            load(None, TEXTS)
+        with pytest.raises(ValueError, match="base=None without num_hidden_layers: random weights need"):
+            load(None, TEXTS, hidden_size=32, num_attention_heads=2)
 
 
 def test_a_base_is_read_as_it_is():
@@ -451,6 +530,7 @@ def test_averages_of_weights(data, tmp_path):
 @pytest.mark.parametrize("wrong, message", [
     (dict(stages=(("visual", 1.), ("mystery", 1.))), "no stage mystery"),
     (dict(stages=(("visual", 0.),)), "more than 0"), (dict(members=5), "1 to 4"),
+    (dict(members=2.5), "members=2.5: expected an integer from 1 to 4"),
     (dict(hidden_size=100), "not a multiple of head_size=32"), (dict(weighed="often"), "by language")])
 def test_wrong_recipes(wrong, message):
     with pytest.raises(ValueError, match=message): Recipe(**wrong)

@@ -246,6 +246,7 @@ def test_pictures_are_looked_up_and_bounded():
     assert renderer._unit.cache_info().currsize == 50
     fresh = TextRenderer(RenderConfig(strategy="words"))
     assert (renderer(["w1 plane"]).pixels == fresh(["w1 plane"]).pixels).all()
+    with pytest.raises(ValueError, match="cache_size=-1: expected"): TextRenderer(cache_size=-1)
 
 # What is refused
 

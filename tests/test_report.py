@@ -36,6 +36,20 @@ def test_every_row_of_the_papers_that_are_here_has_its_place():
     assert sorted(filter(None, (report.table_name(*row) for row in ROWS))) == results.tables()
 
 
+@pytest.mark.parametrize("text, ids", [
+    ("VisualCSE, Tables C.1 to C.3", ["Table C.1", "Table C.2", "Table C.3"]),
+    ("miCSE, Figures 4a to 4c", ["Figure 4a", "Figure 4b", "Figure 4c"]),
+    ("miCSE, Figures 9 to 11 and 13", ["Figure 9", "Figure 10", "Figure 11", "Figure 13"])])
+def test_a_range_is_each_of_its_members(text, ids):
+    assert [id for _, id in report.find_citations(text)] == ids
+
+
+@pytest.mark.parametrize("ends", ["3 to C.2", "4a to 5", "8 to 5"])
+def test_a_range_whose_ends_do_not_belong_together(ends):
+    with pytest.raises(ValueError, match=f"'{ends}': expected a range"):
+        report.find_citations(f"miCSE, Tables {ends}")
+
+
 def test_a_figure_belongs_to_its_paper():
     for notebook, expected in (("05_leapfrog", True), ("07_micse_lowshot", False), ("91_speed", False)):
         assert bool(report.find_shown("pixel", "Figure 3", notebook, [], ["figure3"])) == expected

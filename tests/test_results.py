@@ -254,6 +254,9 @@ def test_add_refuses(tmp_path):
             (ValueError, "settled before", lambda: run.claim("pixel-10", not_run())),
             (TypeError, "comes from settle", lambda: run.claim("pixel-11", "holds")),
             (ValueError, "no claim", lambda: run.claim("pixel-15", not_run())),
+            (ValueError, "claim pixel-11, 'difference > 0, whole interval': value nan",
+             lambda: run.claim("pixel-11", run.cell("no table", "typo", "b") > 0)),
+            (ValueError, "claim pixel-11", lambda: run.claim_on_base("b", "pixel-11", settle((0, math.inf)))),
             (TypeError, "JSON", lambda: run.note("x", object())),
             (ValueError, "profile='tiny'", lambda: Run("x", "tiny", {}, folder=tmp_path))]:
         with pytest.raises(error, match=match): call()
@@ -414,6 +417,24 @@ def test_a_record_that_cannot_be_read_is_not_replaced_either(tmp_path, monkeypat
         (folder/"run.json").write_text(broken)
         assert Run("05_leapfrog", "small", {}).folder != folder
         assert "cannot be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content, problem", [("[]", "is not the record"), ("{}", "is not the record"),
+                                              ("{ half", "is not JSON")])
+def test_a_record_that_cannot_be_read_is_named_and_may_be_written_again(content, problem, tmp_path):
+    Run("05_leapfrog", "small", {}, folder=tmp_path).save()
+    (tmp_path/"run.json").write_text(content)
+    with pytest.raises(ValueError, match=f"run.json {problem}.*run the notebook again"): load_run(tmp_path)
+    Run("05_leapfrog", "small", {}, folder=tmp_path).save()
+    assert load_run(tmp_path).notebook == "05_leapfrog"
+
+
+def test_a_negative_factor_keeps_low_below_high(tmp_path):
+    run = Run("05_leapfrog", "small", {}, folder=tmp_path)
+    run.add("pixel_table5", "A + S_n | de", "en", -5, -6, -4)
+    comparison = results.compare(run, "pixel_table5", factor=-1)
+    measured = comparison[comparison["scale"] != "not run"]
+    assert measured[["ours", "low", "high"]].to_numpy().tolist() == [[5, 4, 6]]
 
 
 def saved(folder: Path, claim: str="holds", lead: float=0.01, **numbers: float) -> Record:

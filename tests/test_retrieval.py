@@ -139,6 +139,8 @@ def test_search_refuses(queries, corpus, options, message):
     ({"q": {}}, {"q": {"a": 0}}, ("nDCG@1",), "no relevant document"),
     ({"q": {}}, {"q": {"a": 1}}, ("ndcg@1",), "measure 'ndcg@1'"),
     ({"q": {}}, {"q": {"a": 1}}, ("nDCG@0",), "measure 'nDCG@0'"),
+    ({"q": {}}, {"q": {"a": 1, "b": .5}}, ("nDCG@1",), "document 'b': the grade is 0.5; trec_eval expects"),
+    ({"q": {}}, {"q": {"a": 1, "b": math.nan}}, ("nDCG@1",), "the grade is nan"),
     ({"q": {}}, {"q": {"a": 1}}, (), "no measures")])
 def test_measure_refuses(run, relevant, measures, message):
     with pytest.raises(ValueError, match=message): retrieval.measure(run, relevant, measures)
@@ -197,3 +199,11 @@ def test_paraphrases_that_are_equal_come_in_their_order():
         cosines, rows = paraphrase_mining(x, pairs=3, threshold=.5, block=block)
         assert rows.tolist() == [[0, 2], [0, 4], [1, 5]] and (cosines == 1).all()
         assert len(paraphrase_mining(x, threshold=.5, block=block)[0]) == 4
+
+
+def test_opposite_rows_are_pairs_and_no_row_is_paired_with_itself():
+    x = np.random.default_rng(0).normal(size=(40, 24)).astype(np.float32)
+    x = np.concatenate([x, -x])   # the cosines of opposites are -1, some of them less by rounding
+    for options in ({}, dict(threshold=-np.inf), dict(threshold=-np.inf, block=7)):
+        cosines, rows = paraphrase_mining(x, pairs=10**6, **options)
+        assert len(cosines) == 80*79//2 and np.isfinite(cosines).all() and (rows[:, 0] < rows[:, 1]).all()

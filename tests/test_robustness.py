@@ -158,6 +158,8 @@ def effect(pairs, name="char_swap", **options):
     (lambda s, t, g: Robustness(Hashed(), s, t, g, redraws=1), "redraws=1"),
     (lambda s, t, g: Robustness(Hashed(), s, t, g, level=95), "level=95"),
     (lambda s, t, g: Robustness(Hashed(), s, t, 0*g), "are constant"),
+    (lambda s, t, g: Robustness(Hashed(), s, t, np.where(np.arange(len(g)) == 3, np.nan, g)),
+     "gold: 1 scores are not finite, the first of pair 3"),
     (lambda *pairs: effect(pairs, name="typo"), "name='typo': expected one of char_insert"),
     (lambda *pairs: effect(pairs, sides="second"), "sides='second'"),
     (lambda *pairs: effect(pairs, draws=0), "draws=0"),

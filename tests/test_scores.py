@@ -106,6 +106,10 @@ def test_scores_refuse_what_they_cannot_compare():
     with pytest.raises(ValueError, match="has numbers; expected arrays"):
         results.Scores({("a", 0): (1.0, 2.0)})
     assert not results.Scores({("a", 0): math.nan}).defined("a")
+    scores = results.Scores({("a", 0): [1., 2., 3.], ("b", 0): [3.]})
+    with pytest.raises(ValueError, match="'a' has 3 items and 'b' 1: expected"): scores.lead("a", "b")
+    with pytest.raises(ValueError, match="direction='≥'"): scores.settle_family(["a"], ["a"], direction="≥")
+    with pytest.raises(ValueError, match="3 redraws of 0 items"): results.redraw_counts(0, 3)
 
 
 # Claims made of comparisons
@@ -135,6 +139,22 @@ def test_a_comparison_has_no_truth_of_its_own():
 def test_settle_most_counts(least, verdict):
     parts = [settle((1, 2)), settle((-1, 1)), settle((-2, -1))]
     assert results.settle_most(least, parts, "x > 0").verdict == verdict
+
+
+def test_a_count_of_parts_that_were_not_measured():
+    untested = results.cannot_be_tested("no base")
+    assert results.settle_most(2, [not_run()]*3, "x").verdict == "not run"
+    for parts in ([untested]*3, [untested, not_run(), not_run()]):
+        assert results.settle_most(2, parts, "x").verdict == "cannot be tested here"
+    assert results.settle_most(1, [not_run(), settle((1, 2))], "x").verdict == "holds"
+    assert results.settle_most(1, [not_run(), settle((-2, -1))], "x").verdict == "inconclusive at this scale"
+
+
+@pytest.mark.parametrize("p", [math.nan, -.1, 1.1])
+@pytest.mark.parametrize("difference", [None, 1., -1.])
+def test_what_is_no_probability_settles_nothing(p, difference):
+    with pytest.raises(ValueError, match="expected a probability from 0 to 1, or None"):
+        results.settle_p_value(p, "gain, t-test:", difference)
 
 
 # Tables for the reader

@@ -107,6 +107,13 @@ def test_what_goes_wrong_in_a_worker_is_an_error_here(tmp_path):
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
+@pytest.mark.parametrize("wrong", [dict(window=0), dict(window=1.5), dict(dtype="int8"), dict(dtype="f23")])
+def test_windows_and_dtypes_that_cannot_be_written_are_refused(tmp_path, wrong):
+    with pytest.raises(ValueError, match="expected"):
+        encode_to_file(Numbers(), ["1"], tmp_path/"x.npy", **wrong)
+    assert not list(tmp_path.iterdir())
+
+
 def test_shards_of_other_calls_are_not_used(tmp_path, monkeypatch):
     class Stop(Exception): pass
     def interrupted(*arguments): raise Stop

@@ -167,6 +167,18 @@ def test_classes_of_digits(mirror):
     assert load_sounds("nonling/fsdd", label="speaker").labels.tolist() == [0, 1, 0, 1, 0, 1]
     with pytest.raises(ValueError, match="expected audio and fold"): load_sounds("nonling/fsdd", label="fold")
     with pytest.raises(ValueError, match="seconds=0"): load_sounds("nonling/fsdd", seconds=0)
+    with pytest.raises(ValueError, match="n=0"): load_sounds("nonling/fsdd", n=0)
+
+
+def test_names_of_classes_are_those_of_their_column(mirror):
+    assert load_sounds("nonling/esc10", label="fold").names == ("1",)
+
+
+def test_the_sounds_of_the_microworld_have_the_rate_and_the_split():
+    sounds = load_sounds("microworld", "test", rate=16_000, n=4)
+    direct = Microworld(seed=0).sounds(4, rate=16_000, split="test")
+    assert sounds.rate == 16_000 and (sounds.waves == direct.waves).all()
+    assert load_sounds("microworld", n=4).rate == 8_000
 
 
 # --- the microworld, and the controls ---

@@ -108,6 +108,32 @@ def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="expected pairs"): sts.cosines(Hashed(), ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="gold scores"): sts.score(Hashed(), ["a"], ["b"], [1, 2])
     with pytest.raises(ValueError, match="expected one of STS12"): sts.evaluate(Hashed(), "sts12")
+    with pytest.raises(ValueError, match="subset 'forum' has 1 pair: a correlation needs at least 2"):
+        sts.aggregate([.1, .2, .3], [1, 2, 3], ["news", "news", "forum"])
+
+
+def test_columns_of_several_tests_are_not_shifted_into_one_another():
+    a, b = ["aab", "abc", "bca"], ["abb", "abc", "jjj"]
+    for first, second in (((a[:2], b[:2], [1, 2, 3]), (a[1:], b[1:], [1])),   # as many in all
+                          ((a[:2], b[:1], [1, 2]), (a[2:], b[1:], [1]))):
+        for function in (sts.cosines_by_set, sts.points):
+            with pytest.raises(ValueError, match="set 'one' has 2 first sentences.*expected as many of each"):
+                function(Hashed(), dict(one=first, two=second))
+
+
+def test_scores_need_as_many_tests_as_columns_of_gold():
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=50)
+    near, far = gold + .1*rng.normal(size=50), rng.normal(size=50)
+    for cosines, columns in (((near, far), gold), ((near,), (gold, gold)), ((near, far, far), gold)):
+        with pytest.raises(ValueError, match="gold the scores of .*: expected as many"):
+            sts.scores({("row", 0): cosines}, columns, redraws=20).estimate("row")
+    later = sts.scores({}, gold, redraws=20)
+    later["row", 0] = near, far
+    with pytest.raises(ValueError, match="cosines of 2 tests, gold the scores of 1"): later.estimate("row")
+    later["row", 0] = near
+    assert later.estimate("row").value == 100*sts.spearman(near, gold)
+    with pytest.raises(ValueError, match="3 columns"): sts.mean_spearman(near, far, gold)
 
 
 def test_collapse_is_not_a_number():

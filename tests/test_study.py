@@ -291,6 +291,7 @@ def test_a_curve_that_was_stopped_goes_on():
     curve = measure([1, 3], score)
     assert list(curve) == [0, 1, 3] and list(curve.values()) == scored and len(set(scored)) == 3
     assert measure([1, 3], pytest.fail) == curve and measure(None, pytest.fail) == {}
+    assert measure(iter([1, 3]), pytest.fail) == curve and measure(iter([]), pytest.fail) == {}
     longer = measure([1, 3, 4], score)
     assert {steps: longer[steps] for steps in curve} == curve and len(scored) == 7
     assert not list(study.store.glob("pilot-*")), "the encoders are not kept"

@@ -128,6 +128,13 @@ def test_a_guess_is_a_token_and_its_probability(tokenizer):
     assert [len(each) for each in guesses] == [3, 3]
     for token, probability in guesses[0] + guesses[1]:
         assert token in tokenizer.get_vocab() and 0 < probability < 1
+    with pytest.raises(ValueError, match="k=9999: expected an integer from 1 to"):
+        MaskedLanguageModel(tiny(tokenizer)).fill("a [MASK]", k=9999)
+
+
+def test_a_new_head_is_on_the_device_of_its_encoder(tokenizer):
+    model = MaskedLanguageModel(tiny(tokenizer).to("meta"))
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
 def test_a_masked_model_remembers_its_masking_and_its_head(tokenizer, tmp_path):

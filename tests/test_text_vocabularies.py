@@ -56,6 +56,8 @@ def test_what_cannot_be_learned_is_refused():
     with pytest.raises(ValueError, match="is too small"):
         train_wordpiece(TEXTS, vocab_size=30, max_alphabet=100)
     with pytest.raises(ValueError, match="no character"): train_wordpiece([])
+    with pytest.raises(ValueError, match="vocab_size=3: expected"): train_wordpiece(TEXTS, vocab_size=3)
+    with pytest.raises(ValueError, match="max_alphabet=0: expected"): train_wordpiece(TEXTS, max_alphabet=0)
     with pytest.raises(TypeError, match="one str"): train_wordpiece("text")
     with pytest.raises(TypeError, match=r"texts\[1\] is int"): train_wordpiece(["text", 1])
 

@@ -10,8 +10,9 @@ from training_runs import DOCUMENTS, PAIRS, PLACES, TEXTS, kept, one_stage, quic
 from sentnb.encoders import MaskedLanguageModel, PixelEncoder
 from sentnb.encoders.base import check_encoder
 from sentnb.renderer import RenderConfig
-from sentnb.training import (Distillation, ImageViews, InfoNCE, Masked, Objective, Pairs, Perturbed, Same,
-                             Single, Spans, Stage, Task, fit, loop)
+from sentnb.training import (BatchRNG, Classification, CoSENT, CosineRegression, Distillation, Entailment,
+                             ImageViews, InfoNCE, Masked, Objective, Pairs, Perturbed, Same, Single, Spans,
+                             Stage, SupCon, Task, fingerprint_examples, fit, loop)
 
 
 @pytest.mark.parametrize("options, message", [
@@ -85,6 +86,11 @@ def test_views_that_cannot_be():
     ([one_stage()], dict(eval_every=2), "eval_every=2 without dev"),
     ([one_stage()], dict(save_every=0), "save_every=0"),
     ([one_stage()], dict(stop_after=-1), "stop_after=-1"),
+    ([one_stage()], dict(max_grad_norm=0), "max_grad_norm=0: expected a number above 0"),
+    ([one_stage()], dict(max_grad_norm=-1.), "max_grad_norm=-1.0"),
+    ([one_stage()], dict(max_grad_norm=math.nan), "max_grad_norm=nan"),
+    ([one_stage()], dict(max_grad_norm=None), "max_grad_norm=None"),
+    ([one_stage()], dict(weight_decay=-.1), "weight_decay=-0.1: expected at least 0"),
     ([one_stage(max_length=17)], {}, "stage 'reasoning': max_length=17 exceeds the encoder's limit of 16"),
     ([one_stage(keep="best")], dict(dev=lambda encoder: dict(spearman=1.)), "without 'score'"),
 ])
@@ -151,6 +157,27 @@ def test_arrays_are_known_by_their_values():
     assert all(first != second for i, first in enumerate(ways) for second in ways[:i])
     assert settings(torch.from_numpy(rows), torch.from_numpy(rows)) == ways[0]
     assert settings(list(rows), rows.copy()) == ways[0]
+
+
+def test_numbers_of_numpy_are_known_as_those_of_python():
+    numbers = (3, np.int64(3)), (.5, np.float32(.5)), (True, np.bool_(True)), (.1, np.float64(.1))
+    for ours, theirs in numbers:
+        assert fingerprint_examples([("a", ours)]) == fingerprint_examples([("a", theirs)])
+        assert fingerprint_examples([ours]) == fingerprint_examples([theirs])
+    labels = [("a", 0), ("b", 1)]
+    numpy_labels = [(text, np.int64(label)) for text, label in labels]
+    for objective in (SupCon(), Classification()):
+        for i, (first, second) in enumerate(zip(labels, numpy_labels)):
+            targets = [objective.batch([row], BatchRNG(0, 0, [i]), tiny(), None).tensors[-1]
+                       for row in (first, second)]
+            assert torch.equal(*targets) and targets[0].dtype == torch.int64
+        assert Task(labels, objective, 2).settings() == Task(numpy_labels, objective, 2).settings()
+    scored = [("a", "b", np.float32(1)), ("b", "c", np.float32(.5))]
+    for objective in (CoSENT(), CosineRegression()): objective.check(scored, 2)
+    Entailment().check([("a", "b", np.int64(2))], 1)
+    for objective, example in ((Classification(), ("a", True)), (Classification(), ("a", np.int64(2))),
+                               (SupCon(), ("a", np.float32(1))), (CoSENT(), ("a", "b", np.float32(np.nan)))):
+        with pytest.raises(ValueError, match=r"examples\[0\] is"): objective.check([example, example], 2)
 
 
 def test_autocast_around_a_run_is_refused(tmp_path):

@@ -132,6 +132,11 @@ def test_learning_rate(steps, warmup, peak):
     np.testing.assert_allclose(down, np.linspace(peak, 0, len(down) + 1)[:-1])
 
 
+def test_a_schedule_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="schedule='lineer': expected one of linear, cosine, inverse"):
+        scheduled_learning_rate(3, 10, 1., schedule="lineer")
+
+
 # --- which examples meet ---
 
 @settings(deadline=None, max_examples=60)
@@ -171,6 +176,24 @@ def test_a_batch_holds_one_group_and_an_epoch_all_of_them(data):
     b = data.draw(st.integers(0, per_epoch - 1))
     stages._group_batches.cache_clear()
     assert batch_indices(len(labels), size, epoch*per_epoch + b, seed, labels) == drawn[b]
+
+
+@pytest.mark.parametrize("groups, shuffle", [(None, "_shuffled_indices"), (("a", "b")*20, "_group_batches")])
+def test_an_epoch_is_shuffled_once_for_each_of_many_tasks(groups, shuffle, monkeypatch):
+    calls, original = [], getattr(stages, shuffle)
+    def counted(*arguments):
+        calls.append(arguments)
+        return original(*arguments)
+    monkeypatch.setattr(stages, shuffle, counted)
+    texts = [f"text {i}" for i in range(40)]
+    stage = Stage("many", steps=20, tasks=[Task(texts, InfoNCE(Same()), 4, groups=groups) for _ in range(4)])
+    tasks = [Batches(stage, tiny(), seed=1, task=k) for k in range(4)]
+    drawn = [[batches[number].texts[:4] for batches in tasks] for number in range(20)]
+    assert len(calls) == len(set(calls)) == 2*4   # two epochs of four tasks
+    for number, of_tasks in enumerate(drawn):
+        for batches, read in zip(tasks, of_tasks):
+            rows = batch_indices(40, 4, number, batches.seed, groups)
+            assert [texts[i] for i in rows] == read
 
 
 def test_groups_decide_the_batches_and_the_settings():

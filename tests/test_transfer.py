@@ -229,6 +229,8 @@ def test_what_is_refused():
         def encode(self, texts): return np.zeros((1, 2))
     rows = dict(train=[("a", 0), ("b", 1)]*10)
     without_test = dict(train=rows["train"], dev=rows["train"])
+    graded = [("aab", "abc", 1.), ("bcd", "jjj", 3.)]
+    bad = [*graded, ("x", 1.)]
     for call, words in (
             (lambda: LinearProbe().nested(x[:30], y), "30"),
             (lambda: LinearProbe(folds=1), "at least 2"),
@@ -237,7 +239,14 @@ def test_what_is_refused():
             (lambda: transfer.evaluate(Broken(), "t", rows), "'a'"),
             (lambda: transfer.evaluate(Short(), "t", rows), "2 sentences"),
             (lambda: transfer.evaluate(Letters(), "t", without_test), "train and test"),
-            (lambda: transfer.evaluate(Letters(), "SNLI"), "MRPC")):
+            (lambda: transfer.evaluate(Letters(), "SNLI"), "MRPC"),
+            (lambda: transfer.evaluate(Letters(), "t", dict(test=[("a", 0)], train=[])), "train has no rows"),
+            (lambda: transfer.relatedness(Letters(), dict(dev=graded, train=graded, test=bad)),
+             r"relatedness: row 2 of test is \('x', 1.0\): expected \(text, text, score\) throughout"),
+            (lambda: transfer.relatedness(Letters(), dict(train=graded, dev=[], test=graded)),
+             "relatedness: dev has no rows"),
+            (lambda: transfer.relatedness(Letters(), dict.fromkeys(("train", "dev", "test"), rows["train"])),
+             r"relatedness: row 0 of train is \('a', 0\)")):
         with pytest.raises(ValueError, match=words): call()
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import ttest_ind, ttest_ind_from_stats, ttest_rel
 
 from sentnb import recipes, results
+from sentnb.encoders.base import SentenceEncoder
 
 TESTS = {name: (["a"], ["b"], [1.]) for name in ("dev", "one", "two")}
 
@@ -42,6 +43,15 @@ def test_a_metric_counts_for_the_seeds_that_have_it():
     assert recipes.scores_by_seed(scores, "b", "SimCSE", "extra").tolist() == [1.]
     assert recipes.scores_by_seed(scores, "b", "ours", ["extra", "one"]).tolist() == [6.5, 8.5]
     assert not len(recipes.scores_by_seed(scores, "b", "ours", "none"))
+
+
+def test_seeds_are_paired_by_number_not_by_place():
+    scores = frame([1., 2., 3.])
+    without_first = scores[(scores["condition"] == "SimCSE") | (scores["seed"] > 0)]
+    assert recipes.estimate_lead(without_first, "b", "ours").by_seed == (2, 3)
+    assert recipes.estimate_lead(without_first, "b", "SimCSE", "ours").by_seed == (-2, -3)
+    scores["extra"] = [1., None, 2., 12., 3., 23.]   # ours has no value of seed 0
+    assert recipes.estimate_lead(scores, "b", "ours", test="extra").by_seed == (10, 20)
 
 
 @pytest.mark.parametrize("gains, verdict", [
@@ -86,6 +96,23 @@ def test_bases_are_corrected_together():
     assert three[1].low == pytest.approx(2*alone.low)
     one_seed, = recipes.settle_on_bases([recipes.estimate_lead(frame([1.]), "b", "ours")])
     assert one_seed.verdict == "inconclusive at this scale"
+    mixed = recipes.settle_on_bases([clear, one_seed.estimate, weak, weak])
+    assert [mixed[i].low for i in (0, 2, 3)] == [part.low for part in three]
+    assert mixed[1].low is None and "one seed" in str(mixed[1]) and mixed[1].estimate is one_seed.estimate
+
+
+def test_no_similar_pairs_on_dev_is_no_number(monkeypatch):
+    class Random(SentenceEncoder):
+        width, has_head = 3, False
+        def encode_window(self, texts, *options):
+            return np.random.default_rng(0).normal(size=(len(texts), 3)).astype(np.float32)
+    def measure(highest):
+        dev = (["a", "b", "c"], ["d", "e", "f"], [1., 2., highest])
+        grid = recipes.ConditionGrid(None, dict(dev=dev), None, None, {}, look_every=1)
+        return grid.measure(Random(), ["dev"])
+    assert np.isfinite(list(measure(4.).values())).all()
+    dissimilar = measure(3.)
+    assert np.isnan(dissimilar.pop("alignment")) and np.isfinite(list(dissimilar.values())).all()
 
 
 def test_a_row_that_the_paper_does_not_print_is_left_out(tmp_path):

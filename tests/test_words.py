@@ -7,7 +7,7 @@ from sentnb.encoders import PixelConfig, PixelEncoder, WordTeacher, small_text_e
 from sentnb.encoders.words import patch_shares, piece_shares, word_spans, word_states
 from sentnb.renderer import RenderConfig
 from sentnb.renderer.config import clean
-from sentnb.training import BatchRNG, WordDistillation
+from sentnb.training import BatchRNG, WordDistillation, word_distillation
 
 TEXTS = ["A plane takes off.", "飞机 takes off\tagain,  twice", "हवाई जहाज़ उड़ रहा है।", "The", "",
          "one two three four five six seven eight nine ten eleven twelve thirteen"]
@@ -100,3 +100,19 @@ def test_word_weights_follow_their_frequency_and_enter_the_loss(tokens):
         losses.append(objective.loss(encoder, state, batch).item())
     assert losses[0] == pytest.approx(losses[2], rel=1e-4)      # all weigh 1
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+def test_two_processes_weigh_every_text_alike(tokens, monkeypatch):
+    encoder, objective = student(), WordDistillation(WordTeacher(tokens, TEXTS))
+    state = objective.state(encoder)
+    def loss(part):
+        batch = objective.batch(TEXTS[part], BatchRNG(0, 0, range(len(TEXTS))[part]), encoder, 24)
+        with torch.no_grad(): return objective.loss(encoder, state, batch)
+    whole, parts = loss(slice(None)), []
+    def kept(mean, count): # called as in each of two processes
+        parts.append((float(mean), count))
+        return mean
+    monkeypatch.setattr(word_distillation, "mean_across_processes", kept)
+    for part in (slice(0, 2), slice(2, None)): loss(part)
+    assert [count for _, count in parts] == [2, 4]
+    assert sum(mean*count for mean, count in parts)/6 == pytest.approx(float(whole), rel=1e-5)

@@ -11,6 +11,7 @@ import math, random
 from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageEnhance
+from ..core import one_of
 
 # %% ../../nbs/api/1_augmenters/06_images.ipynb #e3d60c44
 def _describe(pixels) -> str:
@@ -209,7 +210,13 @@ def image_mixture(
     -------
     tuple[np.ndarray, int]
         uint8 [16, W]; number of patches of text
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown.
     """
+    for name in names: one_of(*IMAGE_AUGMENTERS)("name", name)
     return IMAGE_AUGMENTERS[rng.choice(names)](pixels, num_patches, rng)
 
 # name -> (pixels, num_patches, rng) -> (pixels, num_patches)
@@ -258,7 +265,7 @@ def resized_crop(
     h, w = _crop_size(height, width, rng, share)
     left, top = rng.randint(0, width - w), rng.randint(0, height - h)
     part = Image.fromarray(pixels).crop((left, top, left + w, top + h))
-    return np.asarray(part.resize((width, height), Image.Resampling.BILINEAR))
+    return np.array(part.resize((width, height), Image.Resampling.BILINEAR)) # writeable, unlike np.asarray
 
 # %% ../../nbs/api/1_augmenters/06_images.ipynb #5ca1bccb
 def _rotate_hue(image: Image.Image, hue: float) -> Image.Image:
@@ -303,7 +310,7 @@ def colour_jitter(
             image = _rotate_hue(image, rng.uniform(-hue, hue))
         else:
             image = step(image).enhance(rng.uniform(1 - strength, 1 + strength))
-    return np.asarray(image)
+    return np.array(image)
 
 # %% ../../nbs/api/1_augmenters/06_images.ipynb #4783c5c5
 def photograph_view(
@@ -342,5 +349,5 @@ def photograph_view(
     if rng.random() < jitter:
         pixels = colour_jitter(pixels, rng)
     if rng.random() < grey:
-        pixels = np.asarray(Image.fromarray(pixels).convert("L").convert("RGB"))
+        pixels = np.array(Image.fromarray(pixels).convert("L").convert("RGB"))
     return np.ascontiguousarray(pixels)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from .shuffles import word_shuffle, word_shuffle_conditional
 from .typos import char_delete, char_insert, char_substitute, char_swap
-from ..core import derive_seed
+from ..core import derive_seed, one_of
 
 # %% ../../nbs/api/1_augmenters/04_perturbations.ipynb #f764e491
 _SINGLE = dict(
@@ -40,7 +40,13 @@ def mixture(
     -------
     str
         a perturbed text
+
+    Raises
+    ------
+    ValueError
+        If a name in `names` or `settings` is unknown.
     """
+    for name in (*names, *(settings or {})): one_of(*AUGMENTERS)("name", name)
     name = rng.choice(names)
     return AUGMENTERS[name](text, rng, **(settings or {}).get(name, {}))
 
@@ -72,9 +78,15 @@ def perturb(
     -------
     str
         the perturbed text; `text` if nothing can change
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or a setting is out of range.
+    TypeError
+        If `text` is not a str.
     """
-    if name not in AUGMENTERS:
-        raise ValueError(f"name={name!r}: expected one of {', '.join(AUGMENTERS)}")
+    one_of(*AUGMENTERS)("name", name)
     if not isinstance(text, str):
         raise TypeError(f"text is {type(text).__name__}: expected one str")
     return AUGMENTERS[name](text, random.Random(derive_seed(seed, name, text)), **settings)

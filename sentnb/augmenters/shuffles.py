@@ -8,7 +8,7 @@ __all__ = ['word_shuffle', 'word_shuffle_conditional', 'word_noise']
 # %% ../../nbs/api/1_augmenters/03_shuffles.ipynb #dde3c65e
 import random, re
 from collections.abc import Sequence
-from .words import CLAUSE_ENDS, check_view, split_units
+from .words import _RATE, CLAUSE_ENDS, check_view, split_units
 
 # %% ../../nbs/api/1_augmenters/03_shuffles.ipynb #b40ff0d8
 def _permute(units: list[str], sites: list[int], rng: random.Random, rate: float) -> None:
@@ -128,7 +128,8 @@ def word_noise(
     str
         words separated by single spaces
     """
-    check_view(text, rng, deleted)
+    check_view(text, rng)
+    _RATE("deleted", deleted)
     if inserted < 0 or swapped < 0:
         raise ValueError(f"inserted={inserted}, swapped={swapped}: expected integers of at least 0")
     words = text.split()

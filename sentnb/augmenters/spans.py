@@ -11,19 +11,20 @@ from .words import check_view, split_units
 
 # %% ../../nbs/api/1_augmenters/05_spans.ipynb #631d6bf9
 def sample_spans(
-    document: str, # at least one word
+    document: str, # not only white space
     rng: random.Random, # the source of randomness
     min_words: int=8, # shortest span; in unspaced scripts, characters
     max_words: int=32, # longest span; lengths are uniform between the two
 ) -> tuple[str, str]: # two parts of `document`, verbatim
     """Sample two independent spans of a document; they may overlap or be equal.
 
-    Both spans of a document of at most `min_words` words are the document.
+    Separate punctuation marks count as words. Both spans of a document of at most `min_words` words are
+    the document, without the white space around it.
 
     Parameters
     ----------
     document : str
-        at least one word
+        not only white space
     rng : random.Random
         the source of randomness
     min_words : int, default 8
@@ -39,7 +40,9 @@ def sample_spans(
     Raises
     ------
     ValueError
-        If it has no word.
+        If the document is empty or white space only.
+    ValueError
+        Unless 1 <= min_words <= max_words.
     """
     check_view(document, rng)
     if not 1 <= min_words <= max_words:

@@ -10,7 +10,7 @@ __all__ = ['ALPHABETS', 'LOOKALIKES', 'KEYBOARDS', 'unicode_script', 'group_by_s
 import functools, itertools, random, unicodedata
 from collections.abc import Iterator, Sequence
 from .words import check_view, find_words
-from ..core import one_of, split_graphemes
+from ..core import integer, one_of, split_graphemes
 
 # %% ../../nbs/api/1_augmenters/02_typos.ipynb #080865e3
 @functools.lru_cache(4096)
@@ -99,7 +99,7 @@ _KEYS = _neighbours([pair for rows in KEYBOARDS.values() for pair in _adjacent_k
 def _adjacent(c: str) -> str:
     if c in _KEYS or c == c.lower():
         return _KEYS.get(c, "")
-    return _KEYS.get(c.lower(), "").upper()
+    return _KEYS.get(c.lower(), "").upper().replace(c, "") # σ and its neighbour ς have the same upper case
 
 _VOWELS, _FINALS = 21, 28 # of a Hangul syllable, after 19 initials
 
@@ -134,11 +134,12 @@ def list_candidates(
     return unaccented + add_marks(_LOOKALIKES.get(base, "")), add_marks(_adjacent(base))
 
 # %% ../../nbs/api/1_augmenters/02_typos.ipynb #ceed830d
+_COUNT = integer(0)
+
 def _num_edits(words: Sequence, rate: float, count: int|None) -> int:
     if count is None:
         return max(int(rate > 0), int(rate*len(words) + .5))
-    if count < 0:
-        raise ValueError(f"count={count}: expected a number of edits, 0 or more")
+    _COUNT("count", count)
     return count
 
 def _random_sites(words: list[list[int]], rng: random.Random, spare: int=0) -> Iterator[int]:

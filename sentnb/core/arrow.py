@@ -114,7 +114,8 @@ def __repr__(self: Rows) -> str:
 @patch(cls_method=True)
 def from_table(cls: Rows,
     table: Any, # a pyarrow.Table, e.g. `dataset.data.table` of a datasets.Dataset without selected rows
-    columns: Sequence[str], # texts and numbers; with one column, the rows are its values
+    columns: Sequence[str], # texts and numbers
+    single: bool|None=None, # whether the rows are the values of one column; None: with one column they are
 ) -> Rows:
     """Columns of a table in memory or in a mapped file, without a copy.
 
@@ -123,7 +124,9 @@ def from_table(cls: Rows,
     table : Any
         a pyarrow.Table, e.g. `dataset.data.table` of a datasets.Dataset without selected rows
     columns : Sequence[str]
-        texts and numbers; with one column, the rows are its values
+        texts and numbers
+    single : bool|None, default None
+        whether the rows are the values of one column; None: with one column they are
 
     Returns
     -------
@@ -131,7 +134,7 @@ def from_table(cls: Rows,
     """
     rows = cls(())
     batches = table.select(list(columns)).to_batches()
-    rows._set_parts(_with_all_rows(batches), len(columns) == 1)
+    rows._set_parts(_with_all_rows(batches), len(columns) == 1 if single is None else single)
     return rows
 
 @patch
@@ -156,6 +159,8 @@ def select_columns(self: Rows,
     return rows
 
 # %% ../../nbs/api/0_core/08_arrow.ipynb #5d1f03a3
+_ROWS = "sentnb.rows" # metadata of the file: "tuples", or "values" of one column; older files have none
+
 @patch(cls_method=True)
 def stored(cls: Rows,
     rows: Iterable[str|tuple], # read once, in blocks
@@ -185,7 +190,8 @@ def stored(cls: Rows,
     with atomic_path(Path(file)) as temporary, pyarrow.OSFile(str(temporary), "wb") as sink:
         writer = None
         for batch, single in _read_batches(rows):
-            writer = writer or pyarrow.ipc.new_file(sink, batch.schema)
+            kind = {_ROWS: "values" if single else "tuples"}
+            writer = writer or pyarrow.ipc.new_file(sink, batch.schema.with_metadata(kind))
             writer.write_batch(batch)
         if writer is None: raise ValueError(f"no rows to write to {file}: expected at least one")
         writer.close()
@@ -208,7 +214,8 @@ def mapped(cls: Rows,
     """
     import pyarrow
     table = pyarrow.ipc.open_file(pyarrow.memory_map(str(file))).read_all()
-    return cls.from_table(table, table.column_names)
+    kind = (table.schema.metadata or {}).get(_ROWS.encode())
+    return cls.from_table(table, table.column_names, single=None if kind is None else kind == b"values")
 
 # %% ../../nbs/api/0_core/08_arrow.ipynb #8c1f5882
 def select(

@@ -88,6 +88,8 @@ def run_on_rank0(
 ) -> Any: # its value, in every process
     """Call a function on rank 0 only, once all processes have arrived; the others wait for its value.
 
+    An error of the function is raised on rank 0 only: the others wait until the launcher stops them.
+
     Parameters
     ----------
     work : Callable[[], Any]

@@ -213,7 +213,7 @@ class TrainRole(Role):
     exclude : dict[str, tuple[str, ...]], default dict()
         column -> values of dropped rows
     include : dict[str, tuple[str, ...]], default dict()
-        column -> values of kept rows
+        column -> kept values, in lower case
     collection : str, default "public"
         or "papers": the training data of the authors of a paper
     order : int, default LAST
@@ -223,7 +223,7 @@ class TrainRole(Role):
     name: str = "" # name of the source, where examples of several sets are mixed
     split: str = "train"
     exclude: dict[str, tuple[str, ...]] = field(default_factory=dict) # column -> values of dropped rows
-    include: dict[str, tuple[str, ...]] = field(default_factory=dict) # column -> values of kept rows
+    include: dict[str, tuple[str, ...]] = field(default_factory=dict) # column -> kept values, in lower case
     collection: str = "public" # or "papers": the training data of the authors of a paper
     order: int = LAST
     languages = ("en",)

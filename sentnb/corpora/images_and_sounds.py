@@ -16,7 +16,7 @@ import soundfile
 from PIL import Image
 from scipy.signal import resample_poly
 
-from ..core import derive_seed
+from ..core import derive_seed, integer, optional
 from .loading import load
 from .microworld.corpus import Microworld
 from .microworld.images_and_sounds import Images, Sounds
@@ -34,11 +34,19 @@ def _sample(rows: list, n: int|None, *names: str) -> list: # all, or `n` of them
     return random.Random(derive_seed(0, *names)).sample(rows, n)
 
 def _file_rows(files: list[tuple[Path, str]], column: str) -> list[dict]: # as those of a data set
-    return [{column: dict(bytes=path.read_bytes()), "label": label} for path, label in files]
+    return [{column: dict(bytes=path.read_bytes(), path=str(path)), "label": label} for path, label in files]
+
+def _describe_row(name: str, file: dict) -> str: # for errors
+    path = file.get("path") # the file of a folder, or the name that a data set gives
+    if not path: return name
+    return path if Path(name).is_dir() else f"{name}, {path}"
+
+_check_n = optional(integer(1))
 
 def _number_classes(rows: list[dict], label: str) -> tuple[np.ndarray, tuple[str, ...]]:
     "Class of each row as an index, and the names of the classes."
-    names = {row[label]: str(row.get("label_name", row[label])) for row in rows}
+    name = "label_name" if label == "label" and "label_name" in rows[0] else label
+    names = {row[label]: str(row[name]) for row in rows}
     indices = {value: index for index, value in enumerate(sorted(names))}
     return np.array([indices[row[label]] for row in rows]), tuple(names[value] for value in indices)
 
@@ -47,7 +55,7 @@ def decode_image(
     content: bytes, # a file in JPEG, PNG or another format of Pillow
     size: int=64, # pixels, at least 8
 ) -> np.ndarray: # uint8 [size, size, 3]
-    """The central square of an image, in RGB. ValueError: the bytes are not an image.
+    """The central square of an image, in RGB. ValueError: the bytes are not an image, or a damaged one.
 
     Parameters
     ----------
@@ -63,7 +71,7 @@ def decode_image(
     """
     if size < 8: raise ValueError(f"size={size}: expected at least 8 pixels")
     try: image = Image.open(io.BytesIO(content)).convert("RGB")
-    except OSError:
+    except Exception: # of a damaged file Pillow raises OSError, SyntaxError, zlib.error and others
         raise ValueError(f"{len(content)} bytes are no picture that Pillow can decode") from None
     side = min(image.size)
     left, top = ((length - side)//2 for length in image.size)
@@ -96,7 +104,8 @@ def list_images(
         files = [path for path in sorted(folder.glob("*/*")) if path.suffix.lower() in IMAGE_FILES]
         if not files: raise FileNotFoundError(f"{folder} has no images: expected folder/class/file.jpeg")
         return [(path, path.parent.name) for path in files]
-    names = [Path(line) for line in Path(listed).read_text(encoding="utf-8").split()]
+    lines = Path(listed).read_text(encoding="utf-8").splitlines()
+    names = [Path(line.strip()) for line in lines if line.strip()]
     files = [folder/name.parent.name/name.name for name in names]
     missing = [path for path in files if not path.is_file()]
     if missing:
@@ -106,7 +115,7 @@ def list_images(
 
 def load_images(
     name: str, # a declared set with columns `image` and `label`; "microworld"; or a folder, see `list_images`
-    split: str="train", # of a declared set
+    split: str="train", # of a declared set or the microworld
     size: int=64, # pixels
     n: int|None=None, # maximal number of images, always the same sample; None: all
     listed: str|Path|None=None, # the images of a folder that are read, see `list_images`
@@ -118,7 +127,7 @@ def load_images(
     name : str
         a declared set with columns `image` and `label`; "microworld"; or a folder, see `list_images`
     split : str, default "train"
-        of a declared set
+        of a declared set or the microworld
     size : int, default 64
         pixels
     n : int|None, default None
@@ -130,12 +139,17 @@ def load_images(
     -------
     Images
     """
-    if name == "microworld": return Microworld(seed=0).pictures(size=size, **({} if n is None else dict(n=n)))
+    _check_n("n", n)
+    if name == "microworld":
+        return Microworld(seed=0).pictures(size=size, split=split, **({} if n is None else dict(n=n)))
     if Path(name).is_dir(): rows = _file_rows(_sample(list_images(name, listed), n, "images"), "image")
     else: rows = _load_rows(name, split, "images", "image", "label", n)
-    try: pixels = np.stack([decode_image(row["image"]["bytes"], size) for row in rows])
-    except ValueError as error: raise ValueError(f"{name}: {error}") from None
-    return Images(pixels, *_number_classes(rows, "label"))
+    pixels = []
+    for row in rows:
+        try: pixels.append(decode_image(row["image"]["bytes"], size))
+        except ValueError as error:
+            raise ValueError(f"{_describe_row(name, row['image'])}: {error}") from None
+    return Images(np.stack(pixels), *_number_classes(rows, "label"))
 
 # %% ../../nbs/api/1_corpora/11_images_and_sounds.ipynb #fdeecc1f
 def decode_sound(
@@ -194,9 +208,9 @@ def list_sounds(
 
 def load_sounds(
     name: str, # a declared set with a column `audio`; "microworld"; or a folder, see `list_sounds`
-    split: str="train", # of a declared set
+    split: str="train", # of a declared set or the microworld
     seconds: float=1., # length; longer sounds are truncated, shorter ones padded with silence
-    rate: int|None=None, # samples per second; None: the rate of the first file
+    rate: int|None=None, # samples per second; None: the rate of the first file, of the microworld 8,000
     n: int|None=None, # maximal number of sounds, always the same sample; None: all
     label: str|None=None, # column of classes; None: `speaker_digit` for nonling/fsdd, else `label`
 ) -> Sounds:
@@ -207,11 +221,11 @@ def load_sounds(
     name : str
         a declared set with a column `audio`; "microworld"; or a folder, see `list_sounds`
     split : str, default "train"
-        of a declared set
+        of a declared set or the microworld
     seconds : float, default 1.
         length; longer sounds are truncated, shorter ones padded with silence
     rate : int|None, default None
-        samples per second; None: the rate of the first file
+        samples per second; None: the rate of the first file, of the microworld 8,000
     n : int|None, default None
         maximal number of sounds, always the same sample; None: all
     label : str|None, default None
@@ -221,8 +235,10 @@ def load_sounds(
     -------
     Sounds
     """
+    _check_n("n", n)
     if name == "microworld":
-        return Microworld(seed=0).sounds(seconds=seconds, **({} if n is None else dict(n=n)))
+        options = {name: value for name, value in dict(n=n, rate=rate).items() if value is not None}
+        return Microworld(seed=0).sounds(seconds=seconds, split=split, **options)
     label = label or ("speaker_digit" if name == "nonling/fsdd" else "label")
     if Path(name).is_dir(): rows = _file_rows(_sample(list_sounds(name), n, "sounds"), "audio")
     else: rows = _load_rows(name, split, "sounds", "audio", label, n)
@@ -230,7 +246,8 @@ def load_sounds(
     waves = []
     for row in rows:
         try: wave, rate = decode_sound(row["audio"]["bytes"], rate)
-        except ValueError as error: raise ValueError(f"{name}: {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{_describe_row(name, row['audio'])}: {error}") from None
         waves.append(wave)
     padded = np.zeros((len(rows), round(seconds*rate)), np.float32)
     for target, wave in zip(padded, waves):

@@ -83,10 +83,11 @@ def _load_mirror(dataset: Dataset, config: str, split: str, columns: list[str]|N
         return list(_name_labels(rows, names, columns))
     import datasets
     _check_digests(file for file in sorted(folder.rglob("*")) if file.is_file())
-    with tempfile.TemporaryDirectory() as cache, _naming(folder):
+    with tempfile.TemporaryDirectory() as cache:
         name = None if config == "default" else config
-        table = datasets.load_dataset(str(folder), name, split=split, cache_dir=cache)
-        return list(_rows(dataset, config, table, columns))
+        with _naming(folder): table = datasets.load_dataset(str(folder), name, split=split, cache_dir=cache)
+        rows = _rows(dataset, config, table, columns) # ValueError names a missing column
+        with _naming(folder): return list(rows)
 
 # %% ../../nbs/api/1_corpora/06_loading.ipynb #5d1e0b05
 def _load_original(dataset: Dataset, config: str, split: str, columns: list[str]|None) -> list[dict]:
@@ -192,9 +193,9 @@ def load(
     columns: list[str]|None = None, # columns to read, in this order; None: all
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> list[dict]: # one dict for each row
-    """Load the rows of one split from the mirror, else the Hub, else its public files. ValueError: unknown
-    data set, configuration, split or column; no rows; a value that the declaration excludes.
-    FileNotFoundError: no source; the message gives the remedy.
+    """Load the rows of one split from the mirror, else from its public files if the declaration names them,
+    else from the Hub. ValueError: unknown data set, configuration, split or column; no rows; a value that
+    the declaration excludes. FileNotFoundError: no source; the message gives the remedy.
 
     Parameters
     ----------
@@ -228,8 +229,10 @@ def open_split(
     split: str = "train",
     revision: str|None = None, # another commit of the Hub than the declared one; ignored by a mirror
 ) -> None:
-    """Download a split if necessary, and check its columns, without reading all rows. A streamed set is only
-    tested with one row. Raises the errors of `load`.
+    """Download a split if necessary, and check that it can be read. Raises the errors of `load`.
+
+    Of Parquet files in a mirror only presence and digests are checked, of a set on the Hub the columns,
+    of a streamed set one row. Other files of a mirror and public files are read completely.
 
     Parameters
     ----------

@@ -95,18 +95,28 @@ def _split_files(folder: Path, entry: dict, split: str) -> list[Path]:
     return []
 
 # %% ../../nbs/api/1_corpora/05_locations.ipynb #65c084cc
+def _configurations(readme: Path) -> list[dict]: # []: no file, no header, or none in it
+    "The entries `configs` of the header of a README. ValueError: the header is no valid YAML."
+    import yaml
+    parts = readme.read_text(encoding="utf-8").split("---\n", 2) if readme.is_file() else []
+    if len(parts) < 3 or parts[0].strip(): return []
+    problem = "configs is no list of mappings"
+    try: entries = (yaml.safe_load(parts[1]) or {}).get("configs") or []
+    except yaml.YAMLError as error: problem = " ".join(str(error).split())
+    except AttributeError: problem = "it is no mapping"
+    else:
+        if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries): return entries
+    raise ValueError(f"{readme}: its header cannot be read ({problem}): expected YAML with a list `configs`; "
+                     "fetch the copy again")
+
 def _parquet_files(
     folder: Path, # of a data set in a mirror
     config: str,
     split: str,
 ) -> list[Path]: # in order; empty if the set has another format
     """Parquet files of a split, as named by the README's header. FileNotFoundError: only some of the files
-    are present."""
-    import yaml
-    readme = folder/"README.md"
-    parts = readme.read_text(encoding="utf-8").split("---\n", 2) if readme.is_file() else []
-    header = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else None
-    entries = [x for x in (header or {}).get("configs", []) if x.get("config_name") == config]
+    are present. ValueError: the header cannot be read."""
+    entries = [x for x in _configurations(folder/"README.md") if x.get("config_name") == config]
     if not entries: _check_complete(folder, (), (f for f in folder.rglob("*-of-*") if split in f.name))
     files = next(filter(None, (_split_files(folder, entry, split) for entry in entries)), [])
     return _check_digests(files)
@@ -294,6 +304,7 @@ def get_commit(
     revision: str|None = None, # another commit of the Hub than the declared one
 ) -> str|None: # None: unpinned, or in a mirror only
     """Full commit of a set on the Hub; the commits of its repositories if it is read from public files.
+    Raises the errors of `complete_commit`.
 
     Parameters
     ----------

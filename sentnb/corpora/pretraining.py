@@ -201,7 +201,7 @@ def pretraining_texts(
     tests: Iterable[str]|None = None, # names in TESTS, whose sentences are removed; None: all
 ) -> list[str]: # shuffled; the same arguments give the same list on every machine
     """Blocks of text that end at the end of a sentence, free of test sentences. FileNotFoundError: data are
-    missing.
+    missing. ValueError: an unknown language, source, split or test, or `words` below 1.
 
     Blocks of single sentences may contain line breaks, see `join_sentences`. The first call reads and
     cleans all data, about a minute for English; later calls read the cache.
@@ -276,7 +276,8 @@ def check_clean(
     tests: Iterable[str]|None = None, # names in TESTS; None: all
     banned: Collection[str]|None = None, # normalized sentences, instead of those of tests
 ) -> dict: # an entry for run.json: number of texts, fragments and banned sentences, fingerprint of the latter
-    """Verify that no text contains a test sentence. ValueError names the first one that does.
+    """Verify that no text contains a test sentence. ValueError names the first one that does, and is also
+    raised if `tests` and `banned` are both given.
 
     Parameters
     ----------
@@ -291,6 +292,11 @@ def check_clean(
     -------
     dict
         an entry for run.json: number of texts, fragments and banned sentences, fingerprint of the latter
+
+    Raises
+    ------
+    TypeError
+        If a text is no str.
     """
     if tests is not None and banned is not None:
         raise ValueError("tests and banned are both given; expected one of the two")

@@ -25,11 +25,16 @@ def _check_columns(path: Path, known: Sequence[str], columns: Sequence[str]) -> 
 def _csv_rows(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
     tabs = path.suffix == ".tsv"
     options = dict(delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else dict(strict=True)
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1)) # the default refuses texts over 131,072
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, **options)
         try:
             header = next(reader, [])
             _check_columns(path, header, columns)
+            for name in columns:
+                if (count := header.count(name)) > 1:
+                    raise ValueError(f"{path} has {count} columns {name!r}: expected one; rename the others "
+                                     "in its first line")
             positions = [header.index(name) for name in columns]
             for row in filter(None, reader): # a blank line is no row
                 if len(row) != len(header):
@@ -68,7 +73,8 @@ def read_columns(
 ) -> Iterator[tuple]: # a row at a time; values of CSV and TSV are str
     """Read named columns of a file, one row at a time.
 
-    ValueError names a column that does not exist, the line that is not valid, or an empty value.
+    ValueError names a column that does not exist, the line that is not valid, or a row without a value
+    (null); an empty field of CSV or TSV is "".
 
     >>> pairs = list(read_columns("questions.csv", ["question", "answer"]))
 
@@ -83,6 +89,13 @@ def read_columns(
     ------
     Iterator[tuple]
         a row at a time; values of CSV and TSV are str
+
+    Raises
+    ------
+    TypeError
+        If `columns` is a str.
+    FileNotFoundError
+        If there is no such file.
     """
     path = Path(path)
     if isinstance(columns, str): raise TypeError(f"columns={columns!r}: expected a list, [{columns!r}]")

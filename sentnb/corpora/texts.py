@@ -55,6 +55,11 @@ def decontaminate(
     -------
     tuple[Sequence[tuple[str, ...]], int]
         remaining rows in order, number of dropped rows
+
+    Raises
+    ------
+    ValueError
+        If a row is a string instead of a tuple.
     """
     rows = rows if isinstance(rows, Sequence) else list(rows)
     if any(isinstance(row, str) for row in rows):
@@ -266,6 +271,11 @@ def pack_blocks(
     Yields
     ------
     Iterator[str]
+
+    Raises
+    ------
+    ValueError
+        If `words` is below 1.
     """
     if words < 1: raise ValueError(f"words={words}: expected 1 or more")
     for document in documents:

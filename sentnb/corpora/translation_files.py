@@ -17,7 +17,7 @@ from ..core import derive_seed, project_root
 def _read_lines(file: Path) -> Iterator[str]:
     with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as lines:
         for n, line in enumerate(lines, 1):
-            try: yield line.decode("utf-8").strip()
+            try: yield line.decode("utf-8-sig" if n == 1 else "utf-8").strip() # without a byte-order mark
             except UnicodeDecodeError: raise ValueError(f"{file}, line {n:,}: expected UTF-8") from None
 
 def read_aligned(
@@ -145,10 +145,10 @@ def _describe(files: list[tuple[Path, Path]]) -> list:
 # %% ../../nbs/api/1_corpora/13_translation_files.ipynb #00c7ae64
 def load_translations(
     folder: str|Path, # with files of OPUS; a relative path as in `resolve_folder`
-    n: int|None=None, # maximal number of pairs over all languages, divided equally; None: all
+    n: int|None=None, # number of pairs; each language has at most an equal share, rounded up; None: all
     seed: int=0, # determines the sample
     english: str="en", # code of the source language in the names of the files
-    # from a name, what decides the pairs, and a function that reads them; None: a list
+    # called with a name, a key (JSON values that decide the pairs) and a function that reads them; None: list
     collect: Callable[[str, Any, Callable[[], Iterable]], Sequence]|None=None,
 ) -> dict[str, Sequence[tuple[str, str]]]: # language -> (English, translation)
     """Pairs of all collections in a folder; pairs with an empty side are dropped. FileNotFoundError: there
@@ -160,13 +160,14 @@ def load_translations(
     folder : str|Path
         with files of OPUS; a relative path as in `resolve_folder`
     n : int|None, default None
-        maximal number of pairs over all languages, divided equally; None: all
+        number of pairs; each language has at most an equal share, rounded up; None: all
     seed : int, default 0
         determines the sample
     english : str, default "en"
         code of the source language in the names of the files
     collect : Callable[[str, Any, Callable[[], Iterable]], Sequence]|None, default None
-        from a name, what decides the pairs, and a function that reads them; None: a list
+        called with a name, a key (JSON values that decide the pairs) and a function that reads them; None:
+        list
 
     Returns
     -------

@@ -68,7 +68,7 @@ def windows(
 # %% ../../nbs/api/2_encoders/01_base.ipynb #bfe995ed
 @contextlib.contextmanager
 def evaluating(model) -> Iterator[None]: # a torch module
-    """Put the model in eval mode and disable gradients; restore the previous mode on exit.
+    """Put the model in eval mode and disable gradients; restore the mode of each of its modules on exit.
 
     Parameters
     ----------
@@ -80,11 +80,12 @@ def evaluating(model) -> Iterator[None]: # a torch module
         a torch module
     """
     import torch
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     with torch.inference_mode():
         try: yield
-        finally: model.train(training)
+        finally:
+            for module, is_training in modes: module.training = is_training
 
 CPU_ROWS = 64 # rows per chunk on a CPU: with more, the activations no longer fit its caches
 GPU_ROWS = 512 # minimum rows per chunk on a GPU: with fewer, launching kernels dominates
@@ -218,8 +219,6 @@ def half_precision(
 ) -> contextlib.AbstractContextManager:
     """A context in which matrix products on the encoder's device are in half precision.
 
-    ValueError: torch does not compute this encoder.
-
     Parameters
     ----------
     encoder : Any
@@ -230,6 +229,11 @@ def half_precision(
     Returns
     -------
     contextlib.AbstractContextManager
+
+    Raises
+    ------
+    ValueError
+        For an unknown precision, and for an encoder without `device`, which torch does not compute.
     """
     one_of("no", "bf16", "fp16")("mixed_precision", mixed_precision)
     if mixed_precision == "no": return contextlib.nullcontext()
@@ -294,8 +298,7 @@ class SentenceEncoder:
     ) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
         """Encode a stream in constant memory. Warns (`TextsTruncated`) at the end if texts were too long.
 
-        TypeError names the position of a text that is not a str; ValueError, of one whose vector is not
-        finite.
+        The message of an error names the position of the text.
 
         Parameters
         ----------
@@ -316,6 +319,13 @@ class SentenceEncoder:
         ------
         Iterator[np.ndarray]
             float32 [at most window, d], in the order of the texts
+
+        Raises
+        ------
+        TypeError
+            If a text is not a str.
+        ValueError
+            If the vector of a text is not finite.
         """
         if batch_size < 1 or window < 1:
             raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
@@ -422,6 +432,13 @@ def encode(self: SentenceEncoder,
     -------
     np.ndarray
         float32 [n, d], in the order of the texts
+
+    Raises
+    ------
+    TypeError
+        If a text is not a str.
+    ValueError
+        If the vector of a text is not finite.
     """
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
     parts, truncated = [], Counter()
@@ -574,7 +591,7 @@ class Lookup:
         self.row_numbers = dict(zip(distinct, rows.tolist()))
 
     def encode(self, texts: Iterable[str], **options: Any) -> np.ndarray: # [n, d]
-        """Return the stored vectors; KeyError names a text that was not encoded.
+        """Return the stored vectors.
 
         Parameters
         ----------
@@ -585,6 +602,11 @@ class Lookup:
         -------
         np.ndarray
             [n, d]
+
+        Raises
+        ------
+        KeyError
+            If a text was not encoded.
         """
         return self.vectors[[self.row_numbers[text] for text in texts]]
 

@@ -25,7 +25,7 @@ vectors = encoder.encode(["a sentence", "another"])
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The card of a checkpoint; ValueError without a name or a description.
+    """The card of a checkpoint.
 
     >>> card = ModelCard("my-encoder", "Trained on questions and answers.", scores={"STS-B": 0.71})
 
@@ -38,7 +38,7 @@ class ModelCard:
     kind : str, default "PixelEncoder"
         the class of `sentnb.encoders` that loads it
     base : str|None, default None
-        the checkpoint that training started from
+        the checkpoint that training started from; None: random weights
     data : Sequence[str], default ()
         what it was trained on: ids of the Hub, or words
     languages : Sequence[str], default ()
@@ -49,11 +49,16 @@ class ModelCard:
         an identifier of the Hub, such as "apache-2.0"
     citation : str|None, default None
         BibTeX
+
+    Raises
+    ------
+    ValueError
+        If the name or the description is empty, or if a score is not from -1 to 1.
     """
     name: str # of the model
     description: str # what it encodes, and what it was made for
     kind: str="PixelEncoder" # the class of `sentnb.encoders` that loads it
-    base: str|None=None # the checkpoint that training started from
+    base: str|None=None # the checkpoint that training started from; None: random weights
     data: Sequence[str]=() # what it was trained on: ids of the Hub, or words
     languages: Sequence[str]=() # codes, such as "en"
     scores: Mapping[str, float]=field(default_factory=dict) # test -> Spearman correlation, from -1 to 1

@@ -27,7 +27,7 @@ def read_json(
     path: str|Path,
     kind: type|tuple[type, ...]=dict, # expected type of its content
 ) -> Any:
-    """Read a JSON file. ValueError names a file that is not JSON, or contains something else.
+    """Read a JSON file.
 
     Parameters
     ----------
@@ -38,6 +38,11 @@ def read_json(
     Returns
     -------
     Any
+
+    Raises
+    ------
+    ValueError
+        If the file is not JSON, or if its content has another type.
     """
     try: content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error: raise ValueError(f"{path} is not JSON ({error})") from None
@@ -265,8 +270,8 @@ def tensors_to_save(
     import torch
     stored, tensors = set(), {}
     for name, tensor in state.items():
-        storage = (tensor.data_ptr(), tensor.shape)
-        if storage in stored: continue
+        storage = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if storage in stored and tensor.numel(): continue
         stored.add(storage)
         if half and tensor.dtype == torch.float32: tensor = tensor.to(torch.bfloat16)
         tensors[name] = tensor.detach().cpu().contiguous()
@@ -420,7 +425,7 @@ def load_tensors(
 def load_weights(
     file: str|Path, # *.safetensors
 ) -> dict[str, Any]: # name -> tensor
-    """As load_tensors; ValueError also if a weight is not finite.
+    """Read a safetensors file.
 
     Parameters
     ----------
@@ -431,6 +436,11 @@ def load_weights(
     -------
     dict[str, Any]
         name -> tensor
+
+    Raises
+    ------
+    ValueError
+        If the file is broken or changed, or if a weight is not finite.
     """
     tensors, _ = load_tensors(file)
     require_finite(tensors, file)
@@ -459,12 +469,19 @@ def write_sums(
 def check_sums(
     folder: str|Path, # a checkpoint, with or without SHA256SUMS
 ) -> None:
-    """ValueError names a file that differs from SHA256SUMS.
+    """Compare the files of a checkpoint with its SHA256SUMS.
 
     Parameters
     ----------
     folder : str|Path
         a checkpoint, with or without SHA256SUMS
+
+    Raises
+    ------
+    ValueError
+        If a file differs.
+    FileNotFoundError
+        If a file is missing.
     """
     sums = Path(folder)/SUMS
     if not sums.is_file(): return
@@ -549,10 +566,14 @@ def convert_checkpoint(
 
     Raises
     ------
+    ValueError
+        If `name` is not a Hub id or the weights contain more than tensors.
     FileNotFoundError
         If there are no pickled weights.
-    ValueError
-        If they contain more than tensors.
+    OSError
+        If the download fails.
+    FileExistsError
+        If the folder contains something else.
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) and name not in MODELS:
         raise ValueError(f"{name!r} is not a Hub id: expected owner/name, such as Team-PIXEL/pixel-base")
@@ -675,11 +696,13 @@ def checkpoint_folder(
     Raises
     ------
     FileNotFoundError
-        Or.
+        If it cannot be found.
     OSError
-        If it cannot be found or downloaded.
+        If it cannot be downloaded.
     TypeError
         If `name` is not a name.
+    ValueError
+        If a file differs from the SHA256SUMS of the folder.
     """
     if not isinstance(name, (str, Path)) or not str(name):
         raise TypeError(f"name={name!r}: expected the name of a checkpoint in data/checkpoints, a folder "

@@ -431,7 +431,7 @@ def accuracy(self: ConditionalMaskedLanguageModel,
     batch_size: int=64,
     max_length: int|None=None, # in tokens
 ) -> dict: # accuracy (share of correct predictions), loss (nats per token), n (number of predicted tokens)
-    """Masked-LM accuracy of the second sentences. ValueError without pairs.
+    """Masked-LM accuracy of the second sentences.
 
     Parameters
     ----------
@@ -447,6 +447,11 @@ def accuracy(self: ConditionalMaskedLanguageModel,
     -------
     dict
         accuracy (share of correct predictions), loss (nats per token), n (number of predicted tokens)
+
+    Raises
+    ------
+    ValueError
+        If there are no pairs.
     """
     right, loss, n = 0, 0., 0
     with evaluating(self):
@@ -489,7 +494,7 @@ def save_pretrained(self: ConditionalMaskedLanguageModel,
 @patch(cls_method=True)
 def from_pretrained(cls: ConditionalMaskedLanguageModel,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
-    revision: str|None=None, # on the Hub; pin it
+    revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
     device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     long: str|None=None, # for texts past max_length: "truncate" or "error"; None: as saved
     **masking: float, # mask_ratio, mask_share, random_share; default: as saved
@@ -501,7 +506,7 @@ def from_pretrained(cls: ConditionalMaskedLanguageModel,
     name : str|Path
         a name in data/checkpoints, a folder, or a Hub id
     revision : str|None, default None
-        on the Hub; pin it
+        on the Hub; None: the commit of `MODELS`, else the newest
     device : str|torch.device|None, default None
         None: a GPU if torch sees one, else the CPU
     long : str|None, default None

@@ -242,7 +242,7 @@ def pair_losses(self: ConditionalAutoencoder,
     batch_size: int=64,
     max_length: int|None=None, # in patches
 ) -> np.ndarray: # float64 [pairs], mean over the hidden patches of each pair
-    """The loss of each pair, without dropout. ValueError without pairs.
+    """The loss of each pair, without dropout.
 
     Parameters
     ----------
@@ -258,6 +258,11 @@ def pair_losses(self: ConditionalAutoencoder,
     -------
     np.ndarray
         float64 [pairs], mean over the hidden patches of each pair
+
+    Raises
+    ------
+    ValueError
+        If there are no pairs.
     """
     if not len(pairs): raise ValueError("pairs is empty: expected at least one pair")
     losses = []

@@ -7,6 +7,7 @@ __all__ = ['STATES', 'check_states', 'base_fingerprint', 'token_states', 'Featur
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #aa5ff0ff
 import hashlib, shutil, tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from fastcore.basics import patch
 
 from ..core import fingerprint, progress
-from .base import iterate_texts, evaluating
+from .base import collect_truncations, evaluating, iterate_texts, report_truncation
 from .checkpoints import weights_digest
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #4ab90da0
@@ -230,7 +231,9 @@ def add(self: FeatureStore,
     shard_size: int=16_384, # texts per shard
     show_progress: bool|None=None, # as in core.progress
 ) -> int: # number of computed texts
-    """Compute the states of texts. OSError, before anything is written, if the disk has not enough space.
+    """Compute the states of texts. The space that they need is checked before anything is written.
+
+    Warns (`TextsTruncated`) if texts were longer than the limit.
 
     >>> store.add([text for pair in pairs for text in pair])
 
@@ -249,6 +252,13 @@ def add(self: FeatureStore,
     -------
     int
         number of computed texts
+
+    Raises
+    ------
+    OSError
+        If the disk has not enough space.
+    FloatingPointError
+        If a state is not finite or too large for float16.
     """
     if batch_size < 1 or shard_size < 1:
         raise ValueError(f"batch_size={batch_size}, shard_size={shard_size}: both must be at least 1")
@@ -261,9 +271,11 @@ def add(self: FeatureStore,
                       "or a smaller max_length")
     if missing and show_progress is not False:
         print(f"{len(missing):,} texts to compute: about {_format_size(size)}")
-    with progress(show_progress, total=len(missing), desc="features", unit="text") as bar:
+    with progress(show_progress, total=len(missing), desc="features", unit="text") as bar, \
+         collect_truncations(Counter()) as truncated:
         for start in range(0, len(missing), shard_size):
             self._add_shard(missing[start:start + shard_size], batch_size, bar)
+    for limit, count in truncated.items(): report_truncation(count, len(missing), limit)
     return len(missing)
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #aa5d4bb9
@@ -272,7 +284,7 @@ def collate(self: FeatureStore,
     texts: Sequence[str], # texts in the store
     max_length: int|None=None, # None, or the limit of the store
 ) -> tuple[torch.Tensor, torch.Tensor]: # float16 [n, s, d] and bool [n, s], on the CPU
-    """Read the states of texts from disk. KeyError names a text that is not in the store.
+    """Read the states of texts from disk.
 
     Parameters
     ----------
@@ -285,6 +297,13 @@ def collate(self: FeatureStore,
     -------
     tuple[torch.Tensor, torch.Tensor]
         float16 [n, s, d] and bool [n, s], on the CPU
+
+    Raises
+    ------
+    KeyError
+        If a text is not in the store.
+    ValueError
+        If max_length is not that of the store.
     """
     if max_length not in (None, self.limit):
         raise ValueError(f"max_length={max_length}: the store has max_length={self.limit}, omit the argument")

@@ -453,7 +453,7 @@ def binary_vectors(
 def active_share(
     binary: np.ndarray, # uint8 [n, bytes]
     width: int, # d, number of features
-) -> float: # 0 to 1
+) -> float: # 0 to 1; nan if there are no vectors
     """The share of active features.
 
     Parameters
@@ -466,8 +466,9 @@ def active_share(
     Returns
     -------
     float
-        0 to 1
+        0 to 1; nan if there are no vectors
     """
+    if not len(binary): return float("nan")
     return float(np.bitwise_count(binary).sum()/(len(binary)*width))
 
 def shared_features(
@@ -486,7 +487,8 @@ def shared_features(
     np.ndarray
         int64 [n, m]
     """
-    return np.stack([np.bitwise_count(row & b).sum(1, dtype=np.int64) for row in a])
+    rows = [np.bitwise_count(row & b).sum(1, dtype=np.int64) for row in a]
+    return np.array(rows, np.int64).reshape(len(a), len(b))
 
 def binary_cosine(
     a: np.ndarray, b: np.ndarray, # uint8 [n, bytes] and [m, bytes]
@@ -524,4 +526,5 @@ def hamming(
     np.ndarray
         int64 [n, m]
     """
-    return np.stack([np.bitwise_count(row ^ b).sum(1, dtype=np.int64) for row in a])
+    rows = [np.bitwise_count(row ^ b).sum(1, dtype=np.int64) for row in a]
+    return np.array(rows, np.int64).reshape(len(a), len(b))

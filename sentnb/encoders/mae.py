@@ -7,6 +7,7 @@ __all__ = ['hidden_patches', 'mask_positions', 'select_states', 'PatchDecoder', 
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #1055dfa6
 import dataclasses, random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fastcore.basics import patch
 from torch import nn
 
 from ..core import Rule, one_of, optional, integer
-from .base import encoder_property, evaluating
+from .base import collect_truncations, encoder_property, evaluating, report_truncation
 from .checkpoints import Pushable, checkpoint_folder, load_weights, read_json
 from .pixel import PixelConfig, PixelEncoder
 from ..losses.reconstruction import masked_patch_loss
@@ -92,7 +93,8 @@ def mask_positions(
     Raises
     ------
     ValueError
-        If a hidden patch is not in the text.
+        If a row of `hidden` is empty or has a patch that is not in the text, or if the numbers of rows
+        differ.
     """
     if len(hidden) != len(num_patches):
         raise ValueError(f"hidden has {len(hidden)} rows: "
@@ -367,7 +369,7 @@ def masked_batch(self: MaskedAutoencoder,
     Raises
     ------
     ValueError
-        If a patch to hide is not in the text.
+        If there are no texts, or if a row of `hidden` is empty or has a patch that is not in the text.
     """
     pixels, num_patches = self.collate(texts, max_length)
     lengths = num_patches.tolist()
@@ -471,12 +473,13 @@ def dev_loss(self: MaskedAutoencoder,
     """
     if not len(texts): raise ValueError("texts is empty: expected at least one text")
     rng, total, count = random.Random(seed), 0., 0
-    with evaluating(self):
+    with evaluating(self), collect_truncations(Counter()) as truncated:
         for start in range(0, len(texts), batch_size):
             batch = self.masked_batch(texts[start:start + batch_size], rng, max_length)
             batch_count = int((batch[3] >= 0).sum())
             total += float(self(*(x.to(self.device) for x in batch)))*batch_count
             count += batch_count
+    for limit, too_long in truncated.items(): report_truncation(too_long, len(texts), limit)
     return total/count
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #7458432c
@@ -506,8 +509,8 @@ def save_pretrained(self: MaskedAutoencoder,
 def from_pretrained(cls: MaskedAutoencoder,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     max_patches: int|None=None, # fewer positions than in the checkpoint, e.g. 64 of PIXEL's 529
-    revision: str|None=None, # on the Hub; pin it
-    **options: Any, # render, device and dropout, as in PixelEncoder.from_pretrained
+    revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
+    **options: Any, # render, device, dropout, long and convert, as in PixelEncoder.from_pretrained
 ) -> MaskedAutoencoder: # in eval mode
     """Load encoder and decoder.
 
@@ -518,9 +521,9 @@ def from_pretrained(cls: MaskedAutoencoder,
     max_patches : int|None, default None
         fewer positions than in the checkpoint, e.g. 64 of PIXEL's 529
     revision : str|None, default None
-        on the Hub; pin it
+        on the Hub; None: the commit of `MODELS`, else the newest
     **options : Any
-        render, device and dropout, as in PixelEncoder.from_pretrained
+        render, device, dropout, long and convert, as in PixelEncoder.from_pretrained
 
     Returns
     -------
@@ -666,7 +669,9 @@ def reconstruct(self: MaskedAutoencoder,
     Reconstruction
     """
     one_of("visible", "true")("scale", scale)
-    batch = self.masked_batch(texts, rng or random.Random(0), max_length, hidden)
+    with collect_truncations(Counter()) as truncated:
+        batch = self.masked_batch(texts, rng or random.Random(0), max_length, hidden)
+    for limit, count in truncated.items(): report_truncation(count, len(texts), limit)
     pixels, num_patches, _, positions = batch = tuple(x.to(self.device) for x in batch)
     with evaluating(self):
         predicted, target = (x.float() for x in self.predict(*batch))

@@ -161,7 +161,7 @@ def picture_strips(
     return patches.permute(0, 2, 1, 3, 4).reshape(n, patch_size, -1)
 
 class StripInput(nn.Module):
-    """Converts images to strips for a PixelEncoder, and has an MLP for its output.
+    """Converts images to strips for a PixelEncoder with patches of 16 pixels, and has an MLP for its output.
 
     Parameters
     ----------
@@ -361,6 +361,11 @@ def log_mel(
     -------
     np.ndarray
         float32 [n, bands, frames, 1], the lowest band first
+
+    Raises
+    ------
+    ValueError
+        If `waves` is not an array of floats, or shorter than a frame.
     """
     if not isinstance(waves, np.ndarray) or waves.ndim != 2 or waves.dtype.kind != "f":
         actual = f"{getattr(waves, 'dtype', type(waves).__name__)} {list(getattr(waves, 'shape', ()))}"
@@ -386,7 +391,7 @@ def log_mel(
 def standardize(
     spectrograms: np.ndarray, # float32 [n, bands, frames, 1]
 ) -> np.ndarray: # of the same shape
-    """Scale spectrograms to mean 0 and standard deviation 0.5 over all values.
+    """Scale spectrograms to mean 0 and standard deviation 0.5 overall.
 
     Parameters
     ----------
@@ -397,6 +402,11 @@ def standardize(
     -------
     np.ndarray
         of the same shape
+
+    Raises
+    ------
+    ValueError
+        If all values are equal.
     """
     mean, deviation = spectrograms.mean(dtype=np.float64), spectrograms.std(dtype=np.float64)
     if not deviation > 0: raise ValueError("all values are equal: expected a sound that is not silent")

@@ -14,7 +14,7 @@ import torch
 from fastcore.basics import patch
 from torch import nn
 
-from ..core import derive_seed
+from ..core import derive_seed, integer
 from .base import SentenceEncoder, distinct_vectors
 
 # %% ../../nbs/api/2_encoders/08_postprocessing.ipynb #3e5f6561
@@ -53,14 +53,14 @@ class Whitening(_Mapped):
     Parameters
     ----------
     encoder : Any
-        an encoder with encode(texts, normalize=...)
+        an encoder with the options of `SentenceEncoder.encode`
     mean : np.ndarray
         [d]
     kernel : np.ndarray
         [d, k]
     """
     def __init__(self,
-        encoder: Any, # an encoder with encode(texts, normalize=...)
+        encoder: Any, # an encoder with the options of `SentenceEncoder.encode`
         mean: np.ndarray, # [d]
         kernel: np.ndarray, # [d, k]
     ):
@@ -73,7 +73,7 @@ class Whitening(_Mapped):
 
 @patch(cls_method=True)
 def fit(cls: Whitening,
-    encoder: Any, # an encoder with encode(texts, normalize=...); not changed
+    encoder: Any, # an encoder with the options of `SentenceEncoder.encode`; not changed
     texts: Sequence[str], # unlabelled; duplicates are ignored
     k: int|None=None, # number of dimensions to keep, by decreasing variance; None: all
 ) -> Whitening:
@@ -82,7 +82,7 @@ def fit(cls: Whitening,
     Parameters
     ----------
     encoder : Any
-        an encoder with encode(texts, normalize=...); not changed
+        an encoder with the options of `SentenceEncoder.encode`; not changed
     texts : Sequence[str]
         unlabelled; duplicates are ignored
     k : int|None, default None
@@ -95,7 +95,7 @@ def fit(cls: Whitening,
     Raises
     ------
     ValueError
-        If the vectors have variance in fewer than k dimensions.
+        If fewer than 2 texts are distinct, or if the vectors have variance in fewer than k dimensions.
     """
     x = _training_vectors(encoder, texts)
     variance, axes = np.linalg.eigh(np.cov(x, rowvar=False, bias=True).reshape(x.shape[1], -1))
@@ -203,14 +203,14 @@ class Flow(_Mapped):
     Parameters
     ----------
     encoder : Any
-        an encoder with encode(texts, normalize=...)
+        an encoder with the options of `SentenceEncoder.encode`
     steps : nn.ModuleList
         of FlowStep, on the CPU
     losses : Sequence[float], default ()
         training losses in nats per dimension
     """
     def __init__(self,
-        encoder: Any, # an encoder with encode(texts, normalize=...)
+        encoder: Any, # an encoder with the options of `SentenceEncoder.encode`
         steps: nn.ModuleList, # of FlowStep, on the CPU
         losses: Sequence[float]=(), # training losses in nats per dimension
     ):
@@ -225,7 +225,7 @@ class Flow(_Mapped):
 # %% ../../nbs/api/2_encoders/08_postprocessing.ipynb #ff5767b5
 @patch(cls_method=True)
 def fit(cls: Flow,
-    encoder: Any, # an encoder with encode(texts, normalize=...); not changed
+    encoder: Any, # an encoder with the options of `SentenceEncoder.encode`; not changed
     texts: Sequence[str], # unlabelled; duplicates are ignored
     depth: int=4, # number of steps of the flow
     hidden: int|None=None, # hidden width of the coupling functions; None: width of the encoder
@@ -239,7 +239,7 @@ def fit(cls: Flow,
     Parameters
     ----------
     encoder : Any
-        an encoder with encode(texts, normalize=...); not changed
+        an encoder with the options of `SentenceEncoder.encode`; not changed
     texts : Sequence[str]
         unlabelled; duplicates are ignored
     depth : int, default 4
@@ -261,12 +261,16 @@ def fit(cls: Flow,
     ------
     FloatingPointError
         If the loss is not finite.
+    ValueError
+        If depth or updates is out of range, if fewer than 2 texts are distinct, or if the vectors have one
+        dimension or no variance.
     """
     vectors = _training_vectors(encoder, texts)
     width = vectors.shape[1]
     if width < 2: raise ValueError("the encoder has vectors of one dimension: expected at least 2")
     if depth < 1 or updates < 0:
         raise ValueError(f"depth={depth}, updates={updates}: expected at least 1 and 0")
+    integer(1)("batch_size", batch_size)
     # the caller may have disabled gradients or enabled autocast
     with (torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(),
           torch.autocast("cpu", enabled=False)):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import atomic_path, fingerprint, integer, progress, set_num_threads
+from ..core import atomic_path, fingerprint, integer, one_of, progress, set_num_threads
 from .base import (
     _with_bar, collect_truncations, identity, iterate_texts, report_truncation, windows)
 from .checkpoints import weights_digest
@@ -60,7 +60,7 @@ def reserve_output(
 
 # %% ../../nbs/api/2_encoders/17_shards.ipynb #7b8d309a
 def describe_encoder(
-    encoder: Any, # anything with encode(list of str) -> [n, d]
+    encoder: Any, # anything with encode(list of str, show_progress=False) -> [n, d]
     sample: Sequence[str], # a few texts
     **options: Any, # of `encode`
 ) -> list: # JSON values
@@ -69,7 +69,7 @@ def describe_encoder(
     Parameters
     ----------
     encoder : Any
-        anything with encode(list of str) -> [n, d]
+        anything with encode(list of str, show_progress=False) -> [n, d]
     sample : Sequence[str]
         a few texts
     **options : Any
@@ -238,7 +238,7 @@ def _encode_in_workers(tasks: Iterable[tuple], workers: dict, update: Callable[[
 
 # %% ../../nbs/api/2_encoders/17_shards.ipynb #61a7e167
 def encode_to_file(
-    encoder: Any, # anything with encode(list of str) -> [n, d]
+    encoder: Any, # anything with encode(list of str, show_progress=False) -> [n, d]
     texts: Iterable[str], # any iterable, read once
     output: str|Path, # the .npy file to write; its folder is created
     processes: int|None=None, # worker processes of one thread each; None: encode in this process
@@ -250,15 +250,14 @@ def encode_to_file(
     """Encode texts into a file, in constant memory. After an interruption the same call continues.
 
     With `processes` the encoder is pickled; a script that calls this needs `if __name__ == "__main__":`,
-    as for any `multiprocessing` with `spawn`. ValueError without texts, RuntimeError if another process
-    writes the output or a worker dies. Warns (`TextsTruncated`) if texts were too long.
+    as for any `multiprocessing` with `spawn`. Warns (`TextsTruncated`) if texts were too long.
 
     >>> encode_to_file(encoder, texts, "vectors.npy", processes=8)
 
     Parameters
     ----------
     encoder : Any
-        anything with encode(list of str) -> [n, d]
+        anything with encode(list of str, show_progress=False) -> [n, d]
     texts : Iterable[str]
         any iterable, read once
     output : str|Path
@@ -278,8 +277,21 @@ def encode_to_file(
     -------
     np.ndarray
         [n, d], a memory map of the output
+
+    Raises
+    ------
+    ValueError
+        If there are no texts.
+    RuntimeError
+        If another process writes the output or a worker dies.
+    OSError
+        If the output cannot be written.
+    TypeError
+        If a text is not a str or the encoder cannot be pickled.
     """
     if processes is not None: integer(1)("processes", processes)
+    integer(1)("window", window)
+    one_of("float32", "float16")("dtype", dtype)
     output, paths = Path(output), {}
     n = len(texts) if hasattr(texts, "__len__") and not isinstance(texts, str) else None
     stream = iterate_texts(texts)

@@ -17,8 +17,8 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.random_projection import SparseRandomProjection
 
-from ..core import derive_seed, one_of
-from .base import SentenceEncoder, iterate_texts
+from ..core import derive_seed, fingerprint, integer, one_of
+from .base import SentenceEncoder, iterate_texts, report_truncation
 from .checkpoints import (
     atomic_folder, checkpoint_folder, load_weights, naming_file, read_json, save_tensors)
 from ..renderer import clean, split_words
@@ -250,12 +250,17 @@ def collate(self: StaticEncoder,
     tuple[torch.Tensor, torch.Tensor]
         int64 [n, s], bool [n, s]
     """
-    known = [[self._number[word] for word in self._clean.words(text) if word in self._number][:max_length]
-             or [len(self.words)] for text in texts]
-    lengths = torch.tensor([len(ids) for ids in known])
-    mask = torch.arange(int(lengths.max()))[None] < lengths[:, None]
+    rows = [[self._number[word] for word in self._clean.words(text) if word in self._number]
+            for text in iterate_texts(texts)]
+    if max_length is not None:
+        integer(1)("max_length", max_length)
+        truncated = sum(len(row) > max_length for row in rows)
+        report_truncation(truncated, len(rows), f"at {max_length} words", silent=True)
+    known = [row[:max_length] or [len(self.words)] for row in rows]
+    lengths = torch.tensor([len(ids) for ids in known], dtype=torch.int64)
+    mask = torch.arange(max(map(len, known), default=0))[None] < lengths[:, None]
     ids = torch.full(mask.shape, len(self.words))
-    ids[mask] = torch.tensor([number for row in known for number in row])
+    ids[mask] = torch.tensor([number for row in known for number in row], dtype=torch.int64)
     return ids, mask
 
 @patch
@@ -359,15 +364,15 @@ def neighbours(self: StaticEncoder,
 # %% ../../nbs/api/2_encoders/07_static.ipynb #b16c3cce
 def _tokens(
     texts: Iterable[str], # read once
-) -> tuple[list[str], np.ndarray, np.ndarray]: # distinct words, word number and text number of each token
-    "Number the words of a stream of texts."
+) -> tuple[list[str], np.ndarray, np.ndarray, int]: # see below
+    "Distinct words, word number and text number of each token, and the number of texts."
     clean_words, number, ids, lengths = _WordCache(), {}, [], []
     for text in iterate_texts(texts):
         numbers = [number.setdefault(word, len(number)) for word in clean_words.words(text)]
         ids.append(np.array(numbers, np.int32))
         lengths.append(len(numbers))
     text_ids = np.repeat(np.arange(len(lengths)), lengths)
-    return list(number), np.concatenate(ids) if ids else np.zeros(0, np.int32), text_ids
+    return list(number), np.concatenate(ids) if ids else np.zeros(0, np.int32), text_ids, len(lengths)
 
 def _select_vocabulary(
     words: list[str], counts: np.ndarray, min_count: int, max_vocabulary: int,
@@ -421,7 +426,7 @@ def fit(cls: StaticEncoder,
     """
     from sklearn.utils.extmath import randomized_svd   # loads the BLAS of SciPy, which is limited below
     from threadpoolctl import threadpool_limits
-    words, ids, text_ids = _tokens(texts)
+    words, ids, text_ids, num_texts = _tokens(texts)
     counts = np.bincount(ids, minlength=len(words))
     vocabulary = _select_vocabulary(words, counts, min_count, max_vocabulary)
     if len(vocabulary) < max(2, dim):
@@ -435,7 +440,7 @@ def fit(cls: StaticEncoder,
         u, s, _ = randomized_svd(matrix, dim, n_oversamples=32, n_iter=4, power_iteration_normalizer="QR",
                                  random_state=derive_seed(seed, "static"))
     fitted = dict(dim=dim, window=window, min_count=min_count, max_vocabulary=max_vocabulary,
-                  smoothing=smoothing, power=power, seed=seed, texts=int(text_ids[-1]) + 1, words=len(ids))
+                  smoothing=smoothing, power=power, seed=seed, texts=num_texts, words=len(ids))
     return cls([words[i] for i in vocabulary], u*s**power, counts[vocabulary], fitted=fitted)
 
 # %% ../../nbs/api/2_encoders/07_static.ipynb #35e43578
@@ -443,7 +448,7 @@ _FILES = ("config.json", "words.json", "model.safetensors")
 
 @patch
 def settings(self: StaticEncoder) -> dict: # JSON values
-    """All that defines the model besides its text.
+    """The settings of the model, a fingerprint of its words, and the arguments of `fit`.
 
     Returns
     -------
@@ -451,7 +456,7 @@ def settings(self: StaticEncoder) -> dict: # JSON values
         JSON values
     """
     return dict(model_type="sentnb-static", dim=self.width, vocabulary=len(self.words),
-                weighting=self.weighting, sif=self.sif, fitted=self.fitted)
+                words=fingerprint(self.words), weighting=self.weighting, sif=self.sif, fitted=self.fitted)
 
 @patch
 def save_pretrained(self: StaticEncoder,
@@ -495,7 +500,7 @@ def save_pretrained(self: StaticEncoder,
 @patch(cls_method=True)
 def from_pretrained(cls: StaticEncoder,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
-    revision: str|None = None, # on the Hub; pin it
+    revision: str|None = None, # on the Hub; None: the commit of `MODELS`, else the newest
 ) -> StaticEncoder:
     """Load a checkpoint.
 
@@ -504,7 +509,7 @@ def from_pretrained(cls: StaticEncoder,
     name : str|Path
         a name in data/checkpoints, a folder, or a Hub id
     revision : str|None, default None
-        on the Hub; pin it
+        on the Hub; None: the commit of `MODELS`, else the newest
 
     Returns
     -------
@@ -576,7 +581,7 @@ class CharacterNgrams(SentenceEncoder):
         ValueError
             If there is no text.
         """
-        texts = list(texts)
+        texts = list(iterate_texts(texts))
         if not any(text.strip() for text in texts):
             raise ValueError("no texts: expected at least one that is not empty")
         counts = TfidfVectorizer(analyzer="char_wb", ngram_range=lengths, sublinear_tf=True, dtype=np.float32)
@@ -588,6 +593,7 @@ class CharacterNgrams(SentenceEncoder):
 
     def encode_window(self, texts: list, batch_size: int, normalize: bool, head: str) -> np.ndarray:
         "Encode one window of texts, float32 [n, width]; called by `encode`."
+        if head != "drop": raise ValueError(f"head={head!r}: n-grams have no training head; use head='drop'")
         vectors = self.projection.transform(self.vectorizer.transform(texts))
         vectors = np.asarray(vectors, dtype=np.float32)
         vectors[~vectors.any(1), 0] = 1e-6

@@ -110,6 +110,11 @@ def piece_shares(
     -------
     Tensor
         float [n, w, s]; weights of the mean over the tokens of a word, with sum 1
+
+    Raises
+    ------
+    TypeError
+        If the tokeniser does not return the offsets of tokens in the text.
     """
     if not getattr(encoder.tokenizer, "is_fast", False):
         raise TypeError(f"{type(encoder.tokenizer).__name__} does not return character offsets: expected a "

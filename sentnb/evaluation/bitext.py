@@ -8,7 +8,7 @@ __all__ = ['MARGINS', 'RETRIEVALS', 'BuccData', 'match_errors', 'match_error', '
            'bucc_data', 'bucc']
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #1331d08b
-import math
+import math, warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -198,7 +198,13 @@ def tatoeba(
     return scores
 
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #bc7d1d47
-MARGINS = {"ratio": lambda cosine, density: cosine/density,
+def _ratio(cosine: np.ndarray, density: np.ndarray) -> np.ndarray:
+    if (density <= 0).any():
+        warnings.warn("margin='ratio' expects neighbours with a positive mean cosine, but some are not: the "
+                      "least similar pairs may get the highest scores; use margin='distance'", stacklevel=4)
+    return cosine/density
+
+MARGINS = {"ratio": _ratio,
            "distance": lambda cosine, density: cosine - density,
            "absolute": lambda cosine, density: cosine}
 
@@ -471,7 +477,7 @@ def bucc_data(
 # %% ../../nbs/api/3_evaluation/05_bitext.ipynb #f29e3be0
 def bucc(
     enc: Any, # anything with encode(list of str) -> [n, d]
-    data: BuccData|None = None, # in the form of `bucc_data`; None: that sample
+    data: BuccData|None = None, # in the form that `bucc_data` returns; None: `bucc_data()`
     threshold: float|None = None, # chosen on other pairs; None: chosen on the gold pairs themselves
     k: int = 4, # of `mine`
     retrieval: str = "max", # of `mine`
@@ -485,7 +491,7 @@ def bucc(
     enc : Any
         anything with encode(list of str) -> [n, d]
     data : BuccData|None, default None
-        in the form of `bucc_data`; None: that sample
+        in the form that `bucc_data` returns; None: `bucc_data()`
     threshold : float|None, default None
         chosen on other pairs; None: chosen on the gold pairs themselves
     k : int, default 4

@@ -7,6 +7,7 @@ __all__ = ['anisotropy', 'alignment', 'uniformity', 'fit_principal_component', '
            'tsne', 'describe']
 
 # %% ../../nbs/api/3_evaluation/07_geometry.ipynb #1c01ecf1
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -161,6 +162,12 @@ def fit_principal_component(
     return components
 
 # %% ../../nbs/api/3_evaluation/07_geometry.ipynb #b7e89283
+def _check_several(languages: np.ndarray) -> None:
+    for language, count in Counter(languages).items():
+        if count < 2:
+            raise ValueError(f"only one vector of {language!r}: its component is its own direction, and "
+                             "nothing would remain; expected at least two, or components of other vectors")
+
 def remove_principal_component(
     x: Any, # [n, d]
     languages: Sequence[str], # n labels
@@ -181,10 +188,17 @@ def remove_principal_component(
     -------
     np.ndarray
         [n, d], float32 if x is, else float64; not normalized
+
+    Raises
+    ------
+    ValueError
+        If a language has no component, if all its vectors are zero, or if the component would be fitted on a
+        single vector, of which only rounding errors would remain.
     """
     values = _check_matrix(x, 1)
     languages = _check_languages(languages, len(values))
     if components is None:
+        _check_several(languages)
         components = fit_principal_component(values, languages)
     if missing := [language for language in dict.fromkeys(languages) if language not in components]:
         raise ValueError(f"no component for {', '.join(map(repr, missing))}: "

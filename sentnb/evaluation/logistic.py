@@ -106,7 +106,7 @@ def fit_logistic(
     masks: np.ndarray|None = None, # bool [n, f]: the training rows of each classifier; None: one, on all rows
     start: np.ndarray|None = None, # [d + 1], initial weights, e.g. the solution for another c
     tol: float = 1e-7, # largest entry of the gradient, per row
-) -> tuple[np.ndarray, np.ndarray]: # float64 [d + 1, f], intercepts last; [d + 1], of all rows
+) -> tuple[np.ndarray, np.ndarray]: # float64 [d + 1, f], intercepts last; [d + 1], of the rows in any mask
     """Fit f logistic regressions at once, with an L2 penalty on all weights but the intercept.
 
     Parameters
@@ -127,7 +127,13 @@ def fit_logistic(
     Returns
     -------
     tuple[np.ndarray, np.ndarray]
-        float64 [d + 1, f], intercepts last; [d + 1], of all rows
+        float64 [d + 1, f], intercepts last; [d + 1], of the rows in any mask
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, if a vector is not finite, if `c` is not positive, or if the training rows of a
+        classifier do not have both labels.
     """
     x, labels, masks = _check_problem(x, labels, c, masks)
     used = masks.any(1)
@@ -280,6 +286,11 @@ def nested(self: LinearProbe,
     -------
     tuple[list, list[float], float]
         predicted label of each row, C of each fold, mean dev accuracy
+
+    Raises
+    ------
+    ValueError
+        If vectors and labels do not fit, or if a class has too few rows for the folds.
     """
     x, y = _check_data(x, y, "nested")
     classes, (y,) = _number_labels(y)
@@ -312,7 +323,7 @@ def held_out(self: LinearProbe,
     dev: tuple[Any, Any]|None = None, # likewise, to choose C on; None: folds of train
     blocks: int = 1, # number of equal parts of a vector that are scaled separately
 ) -> tuple[list, float, float]: # predicted label of each test row, C, dev accuracy
-    """Choose C on dev rows or by folds of the training rows, train on those, predict the test rows.
+    """Choose C on dev rows or by folds of the training rows, train on all of these, predict the test rows.
 
     Parameters
     ----------
@@ -329,6 +340,12 @@ def held_out(self: LinearProbe,
     -------
     tuple[list, float, float]
         predicted label of each test row, C, dev accuracy
+
+    Raises
+    ------
+    ValueError
+        If vectors and labels do not fit, if a label does not occur in the training rows, or if a class has
+        too few rows for the folds.
     """
     sides = dict(train=train, test=test)
     if dev is not None:

@@ -7,7 +7,7 @@ __all__ = ['Nearest', 'INDEXES', 'UnitRows', 'unit_vectors', 'merge_nearest', 'n
            'recall', 'paraphrase_mining']
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #a8a667f5
-import tempfile, time
+import math, tempfile, time
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +336,7 @@ def faiss_neighbours(
     y: Any, # [m, d]
     k: int = 1, # neighbours of each vector
     index: str = "ivf", # "flat" (exact), "ivf" (approximate), "disk" (approximate, lists in a file)
-    lists: int|None = None, # number of lists; None: four times the square root of the larger of n and m
+    lists: int|None = None, # at most the smaller of n and m; None: 4 times the square root of the larger
     probes: int = 32, # lists searched for each vector
     block: int = 8192, # rows at a time
     folder: str|Path|None = None, # in which "disk" makes a temporary folder; None: that of the system
@@ -357,7 +357,7 @@ def faiss_neighbours(
     index : str, default "ivf"
         "flat" (exact), "ivf" (approximate), "disk" (approximate, lists in a file)
     lists : int|None, default None
-        number of lists; None: four times the square root of the larger of n and m
+        at most the smaller of n and m; None: 4 times the square root of the larger
     probes : int, default 32
         lists searched for each vector
     block : int, default 8192
@@ -413,7 +413,7 @@ def recall(
 def paraphrase_mining(
     x: Any, # [n, d]
     pairs: int = 100, # number of pairs to return, if there are as many
-    threshold: float = -1., # least cosine
+    threshold: float = -math.inf, # least cosine
     block: int = 2048, # rows and columns of a tile
     show_progress: bool|None = None, # as in `core.progress`
 ) -> tuple[np.ndarray, np.ndarray]: # cosines float32 [p], highest first; rows of x int64 [p, 2]
@@ -427,7 +427,7 @@ def paraphrase_mining(
         [n, d]
     pairs : int, default 100
         number of pairs to return, if there are as many
-    threshold : float, default -1.
+    threshold : float, default -math.inf
         least cosine
     block : int, default 2048
         rows and columns of a tile
@@ -442,6 +442,7 @@ def paraphrase_mining(
     if pairs < 1 or block < 1:
         raise ValueError(f"pairs={pairs}, block={block}: expected at least 1")
     x = unit_vectors(x)
+    threshold = max(threshold, -2.) # below all cosines, of which rounding makes some less than -1
     values = np.zeros(0, np.float32)
     rows = np.zeros((0, 2), np.int64)
     starts = range(0, len(x), block)

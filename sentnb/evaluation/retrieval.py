@@ -231,6 +231,10 @@ def _check_judgements(run: Mapping[str, Any], relevant: Mapping[str, Mapping[str
             raise ValueError(f"query {query!r} has no relevant document and so no score: leave it out")
         if query not in run:
             raise ValueError(f"query {query!r} has judgements but was not searched for")
+        for document, grade in grades.items():
+            if not float(grade).is_integer():
+                raise ValueError(f"query {query!r}, document {document!r}: the grade is {grade}; trec_eval "
+                                 "expects integers: scale or round the grades")
 
 # %% ../../nbs/api/3_evaluation/06_retrieval.ipynb #733a8972
 def measure(
@@ -257,7 +261,7 @@ def measure(
     Raises
     ------
     ValueError
-        For a query without a relevant document or a ranking.
+        For a query without a relevant document or a ranking, and for a grade that is no integer.
     """
     from pytrec_eval import RelevanceEvaluator
     parsed = _parse_measures(measures)

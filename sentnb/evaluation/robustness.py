@@ -128,7 +128,8 @@ class Robustness:
         level: float = 0.95, # of confidence
         seed: int = 0, # of the samples, and the first seed of the perturbations
     ):
-        "ValueError for columns of different lengths, and for constant scores."
+        """ValueError for columns of different lengths, and for scores that are not finite, or constant in a
+        bootstrap sample."""
         self.enc = enc
         self.level = level
         self.seed = seed
@@ -139,6 +140,10 @@ class Robustness:
         if not n == len(self.sentences2) == len(self.gold) or n < 3:
             raise ValueError(f"{n} first sentences, {len(self.sentences2)} second and {len(self.gold)} scores"
                              ": expected as many of each, and at least 3")
+        bad = ~np.isfinite(self.gold)
+        if bad.any():
+            raise ValueError(f"gold: {bad.sum()} scores are not finite, the first of pair {bad.argmax()}: "
+                             "leave these pairs out")
         if redraws < 2 or not 0 < level < 1:
             raise ValueError(f"redraws={redraws}, level={level}: "
                              "expected at least 2 redraws and a level between 0 and 1")

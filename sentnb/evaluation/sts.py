@@ -36,6 +36,11 @@ def pearson(
     -------
     float
         -1 to 1; nan if one side is constant
+
+    Raises
+    ------
+    ValueError
+        If the numbers of values differ or are below 2, or if a value is not finite.
     """
     x = np.asarray(x, np.float64)
     y = np.asarray(y, np.float64)
@@ -64,6 +69,8 @@ def spearman(
     y: Sequence[float], # second values, as many
 ) -> float: # -1 to 1; nan if one side is constant
     """Rank correlation: the Pearson correlation of the ranks, where ties get their mean rank.
+
+    Errors as `pearson`.
 
     Parameters
     ----------
@@ -97,8 +104,9 @@ def aggregate(
 ) -> dict[str, Any]: # all, mean, wmean: {"spearman", "pearson"}; n; subsets
     """The three aggregations of SentEval, and the correlations of each subset.
 
-    `subsets` maps a name to {"spearman", "pearson", "n"}. If the data do not name the subsets (None in
-    `subsets`), mean and wmean are None.
+    In the result `subsets` maps a name to {"spearman", "pearson", "n"}. If the data do not name the
+    subsets (None in the argument `subsets`), mean and wmean are None; if the cosines or scores of a
+    subset are constant, they are nan.
 
     Parameters
     ----------
@@ -113,6 +121,11 @@ def aggregate(
     -------
     dict[str, Any]
         all, mean, wmean: {"spearman", "pearson"}; n; subsets
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, if all scores are equal, or if a subset has a single pair.
     """
     cosines = np.asarray(cosines, np.float64)
     gold = np.asarray(gold, np.float64)
@@ -126,6 +139,9 @@ def aggregate(
         return result
     for name in dict.fromkeys(names):
         rows = [i for i, subset in enumerate(names) if subset == name]
+        if len(rows) < 2:
+            raise ValueError(f"subset {name!r} has {len(rows)} pair: a correlation needs at least 2; "
+                             "merge it with another subset, or pass subsets=None")
         result["subsets"][name] = dict(_correlations(cosines[rows], gold[rows]), n=len(rows))
     scores = list(result["subsets"].values())
     sizes = np.array([score["n"] for score in scores], np.float64)
@@ -145,8 +161,6 @@ def cosines(
 ) -> np.ndarray: # float64 [n]
     """The cosine of each pair of sentences; each distinct sentence is encoded once.
 
-    ValueError names a sentence whose vector is zero or not finite.
-
     Parameters
     ----------
     enc : Any
@@ -160,6 +174,11 @@ def cosines(
     -------
     np.ndarray
         float64 [n]
+
+    Raises
+    ------
+    ValueError
+        If a vector is zero or not finite; the message names its sentence.
     """
     _check_pairs(sentences1, sentences2)
     vectors, rows = distinct_vectors(enc, [*sentences1, *sentences2])
@@ -175,6 +194,12 @@ def cosines(
     return np.clip(np.concatenate(blocks), -1, 1) if blocks else np.empty(0)
 
 # %% ../../nbs/api/3_evaluation/01_sts.ipynb #82d44990
+def _check_sets(sets: Mapping[str, tuple]) -> None:
+    for name, (sentences1, sentences2, gold, *_) in sets.items():
+        if not len(sentences1) == len(sentences2) == len(gold):
+            raise ValueError(f"set {name!r} has {len(sentences1)} first sentences, {len(sentences2)} second "
+                             f"and {len(gold)} scores: expected as many of each")
+
 def cosines_by_set(
     enc: Any, # anything with encode(list of str) -> [n, d]
     sets: Mapping[str, tuple], # name -> sentences 1, sentences 2, human scores
@@ -192,7 +217,13 @@ def cosines_by_set(
     -------
     dict[str, np.ndarray]
         name -> float64 [n]
+
+    Raises
+    ------
+    ValueError
+        If the columns of a test differ in length; the message names the test.
     """
+    _check_sets(sets)
     sentences1 = [text for columns in sets.values() for text in columns[0]]
     sentences2 = [text for columns in sets.values() for text in columns[1]]
     values = cosines(enc, sentences1, sentences2)
@@ -348,8 +379,6 @@ def add_family_means(
 ) -> dict[str, float]: # the ten, then "Germanic (en, de, nl)" ..., "avg."
     """Add the means of language families and of all ten languages (Pixel-Linguist, Table 5).
 
-    ValueError names missing languages.
-
     Parameters
     ----------
     scores : dict[str, float]
@@ -359,6 +388,11 @@ def add_family_means(
     -------
     dict[str, float]
         the ten, then "Germanic (en, de, nl)" ..., "avg."
+
+    Raises
+    ------
+    ValueError
+        If a language is missing.
     """
     if missing := [language for language in LANGUAGES if language not in scores]:
         raise ValueError(f"no score for {', '.join(missing)}: the means need all of {', '.join(LANGUAGES)}")
@@ -405,7 +439,7 @@ def score_interval(
     Raises
     ------
     ValueError
-        If all are.
+        If one side is constant in all samples.
     """
     cosines = np.asarray(cosines, np.float64)
     gold = np.asarray(gold, np.float64)
@@ -427,26 +461,36 @@ def mean_spearman(
     -------
     float
         Spearman times 100, mean over the tests
+
+    Raises
+    ------
+    ValueError
+        For an odd number of columns.
     """
+    if not columns or len(columns) % 2:
+        raise ValueError(f"{len(columns)} columns: expected the cosines of each test, then as many columns "
+                         "of human scores")
     n = len(columns)//2
     values = [100*spearman(cosines, gold) for cosines, gold in zip(columns[:n], columns[n:])]
     return float(np.mean(values))
 
 def scores(
     cosines: Mapping, # (row, seed) -> cosines of one test, or a tuple of those of several tests
-    gold: Sequence, # human scores of the test, or a tuple of those of several tests
+    gold: Sequence, # human scores of the test, not as a tuple; or a tuple of those of several tests
     redraws: int = 1000, # bootstrap samples
     seed: int = 0, # of the samples
     **options, # of `results.Scores`: name, wording, label
 ) -> Scores:
     """Spearman times 100 of several rows and seeds, with intervals as from `score_interval`.
 
+    ValueError, once the score is computed, if an entry has another number of tests than `gold`.
+
     Parameters
     ----------
     cosines : Mapping
         (row, seed) -> cosines of one test, or a tuple of those of several tests
     gold : Sequence
-        human scores of the test, or a tuple of those of several tests
+        human scores of the test, not as a tuple; or a tuple of those of several tests
     redraws : int, default 1000
         bootstrap samples
     seed : int, default 0
@@ -459,5 +503,11 @@ def scores(
     Scores
     """
     columns = gold if isinstance(gold, tuple) else (gold,)
-    return Scores(cosines, mean_spearman, columns, redraws=redraws, seed=seed, draws=ROW_DRAWS,
+    def mean_of_tests(*arrays: np.ndarray) -> float: # also of entries that are added later
+        tests = len(arrays) - len(columns)
+        if tests != len(columns):
+            raise ValueError(f"an entry has the cosines of {tests} tests, gold the scores of {len(columns)}: "
+                             "expected as many; pass one column of gold for each test, as a tuple")
+        return mean_spearman(*arrays)
+    return Scores(cosines, mean_of_tests, columns, redraws=redraws, seed=seed, draws=ROW_DRAWS,
                   lead_draws=LEAD_DRAWS, **options)

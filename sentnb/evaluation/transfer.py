@@ -218,16 +218,19 @@ def _summarize(gold: list, predicted: list, train_labels: list, is_pair: bool) -
     return result
 
 # %% ../../nbs/api/3_evaluation/03_transfer.ipynb #1cca3b28
-def _check_rows(name: str, data: dict[str, list[tuple]]) -> None:
+_FORMS = {2: "(text, label)", 3: "(text, text, label)"} # columns of a row -> its form
+
+def _check_rows(name: str, data: dict[str, list[tuple]], forms: Mapping[int, str] = _FORMS) -> None:
     for part, rows in data.items():
         if not rows:
             raise ValueError(f"{name}: {part} has no rows: expected at least one")
-        width = len(data["train"][0])
+    width = len(data["train"][0])
+    for part, rows in data.items():
         for i, row in enumerate(rows):
-            is_valid = len(row) == width and width in (2, 3) and all(isinstance(x, str) for x in row[:-1])
+            is_valid = len(row) == width and width in forms and all(isinstance(x, str) for x in row[:-1])
             if not is_valid:
                 raise ValueError(f"{name}: row {i} of {part} is {row!r}: "
-                                 "expected (text, label) or (text, text, label) throughout")
+                                 f"expected {' or '.join(forms.values())} throughout")
 
 def _load_rows(name: str, data: dict|None, max_train: int|None) -> dict[str, list[tuple]]:
     if data is None:
@@ -285,8 +288,9 @@ def evaluate(
 ) -> dict[str, Any]: # accuracy, low, high, dev, majority (fractions), n, n_train, classes, protocol, c
     """Evaluate an encoder on one task with a linear classifier on frozen vectors.
 
-    Each distinct sentence is encoded once. If the labels of pairs are 0 and 1 the result has an f1 as
-    well. SST2 has 67,349 training rows; `max_train` samples fewer.
+    Each distinct sentence is encoded once. `c` is the chosen C, or with the protocol "nested" a list with
+    the C of each fold. If the labels of pairs are 0 and 1 the result has an f1 as well. SST2 has 67,349
+    training rows; `max_train` samples fewer.
 
     >>> transfer.evaluate(encoder, "MR")["accuracy"]
 
@@ -341,8 +345,8 @@ def relatedness(
     """
     if set(data) != {"train", "dev", "test"}:
         raise ValueError(f"data has {', '.join(data) or 'nothing'}: expected train, dev and test")
-    for part, rows in data.items():
-        _check_rows(f"relatedness, {part}", dict(train=list(rows)))
+    rows = {part: list(data[part]) for part in ("train", "dev", "test")}
+    _check_rows("relatedness", rows, {3: "(text, text, score)"})
     vectors = _encode(enc, [data], encode_options)
     x = {part: _features(rows, vectors) for part, rows in data.items()}
     y = {part: np.array([row[-1] for row in rows], float) for part, rows in data.items()}

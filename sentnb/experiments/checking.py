@@ -19,8 +19,8 @@ def load_plan(
     name: str|Path, # which experiment, see `find_experiment`
     profile: str="demo", # one of PROFILES
     values: dict[str, Any]|None=None, # other parameters
-): # a experiments.Plan
-    """What an experiment would read and train.
+): # an experiments.Plan
+    """Execute the cells of an experiment from its parameters to its plan, and return the plan.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def load_plan(
     Raises
     ------
     ValueError
-        Where its notebook makes no `plan`, or where what stands before it is not Python.
+        If no cell defines `plan`, or if a cell before it has Jupyter syntax such as % or !.
     """
     path, values, known = find_experiment(name).resolve(), dict(values or {}), {}
     check_values(path, profile, values)
@@ -78,7 +78,7 @@ def summarise_plans(
         sums, lower = {name: round(value) for name, value in plan.estimates.items()}, plan.at_least
         cells = ["≥ "*(name in lower) + f"{sums[name]} GB"
                  for name in ("gpu_gb", "ram_gb", "download_gb", "disk_gb")]
-        mirror = ["a mirror"]*any(need.kind == "data" and need.missing for need in plan.needs)
+        mirror = ["a mirror (SENTNB_HUB)"]*any(need.kind == "data" and need.missing for need in plan.needs)
         besides = ", ".join([*mirror, *plan.extras])
         kinds = ("hours",) if profile == "paper" else ("hours", "core_hours")
         hours = [f"{sums[kind]:,}" if sums[kind] else "under 1" for kind in kinds]

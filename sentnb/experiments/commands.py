@@ -24,9 +24,9 @@ from .running import RunFailed, run, run_together, shorten_path
 # %% ../../nbs/api/5_experiments/11_commands.ipynb #f6a10faa
 PLAIN = dict(formatter_class=argparse.RawDescriptionHelpFormatter)
 VARIABLES = """environment variables:
-  SENTNB_HUB      a local mirror of the public data: a folder an organisation, in it a folder a data set
-  SENTNB_FIGURES  where runs leave their evidence; default: figures/ of the checkout
-  SENTNB_CACHE    where training is kept, to go on from; default: data/cache
+  SENTNB_HUB      a local mirror of the public data, with a folder ORGANISATION/NAME for each data set
+  SENTNB_FIGURES  where figures, numbers and records of runs are written; default: figures/ of the checkout
+  SENTNB_CACHE    where trained weights are stored, for runs that continue; default: data/cache
   SENTNB_ROOT     the checkout, where neither the working directory nor the package lies in it
   SENTNB_FONTS    folders with font files, before those of the system"""
 

@@ -156,7 +156,7 @@ def relink(
 def sources(
     notebook: Any, # of nbformat, or a path
 ) -> list|None: # None: there is none at this path
-    """What a notebook says and does, and with which parameters.
+    """The cells of a notebook as (type, source), and the parameters that papermill recorded in it.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def find_experiment(
 # %% ../../nbs/api/5_experiments/06_notebooks.ipynb #704b7cd3
 def read_parameters(
     path: str|Path, # an experiment notebook
-) -> dict[str, str]: # name -> default, as it is written in the cell tagged `read_parameters`
+) -> dict[str, str]: # name -> default, as it is written in the cell tagged `parameters`
     """The parameters that a notebook takes.
 
     Parameters
@@ -216,7 +216,7 @@ def read_parameters(
     Returns
     -------
     dict[str, str]
-        name -> default, as it is written in the cell tagged `read_parameters`
+        name -> default, as it is written in the cell tagged `parameters`
 
     Raises
     ------
@@ -312,7 +312,7 @@ def check_values(
     profile: str, # one of PROFILES
     values: dict[str, Any], # parameters besides the profile
 ) -> None:
-    """ValueError on a profile, parameter or setting that there is not, and on a value that it cannot be.
+    """Check profile, parameters and settings.
 
     Parameters
     ----------
@@ -322,6 +322,11 @@ def check_values(
         one of PROFILES
     values : dict[str, Any]
         parameters besides the profile
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, or a value is not valid.
     """
     known, settings = read_parameters(path), read_values(path)
     pick(profile, demo=0, small=0, paper=0)
@@ -329,7 +334,7 @@ def check_values(
     for name in ("profile", *values):
         if name in known: continue
         if name in settings:
-            value = json.dumps(values[name])
+            value = json.dumps(values[name], ensure_ascii=False)
             raise ValueError(f"{path.stem} has no parameter {name!r}; {name} is a setting of "
                              f"its table: -P 'overrides={{{name}: {value}}}'")
         suffix = f"; and settings, to be given in overrides: {', '.join(settings)}" if settings else ""

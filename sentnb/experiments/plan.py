@@ -302,7 +302,7 @@ def _asked(self: Plan) -> dict: # of `locate_requirements` and `fetch_requiremen
 
 @patch(as_prop=True)
 def needs(self: Plan) -> list[Requirement]:
-    "Everything, and what of it is missing; nobody is asked."
+    "All requirements, with what is missing; determined without network access."
     def mended(thing):
         if not thing.missing or thing.name not in self.extras: return thing
         return replace(thing, missing=f"{thing.missing}: {self.extras[thing.name]}")
@@ -348,7 +348,18 @@ def operations(self: Plan) -> float:
     return sum(training.operations for training in self.trainings)
 
 @patch
-def gpu_gigabytes(self: Plan, training: Training) -> float:
+def gpu_gigabytes(self: Plan, training: Training) -> float: # gigabytes (1e9 bytes)
+    """Peak memory of one GPU in a training: activations, weights, gradients and the state of the optimizer.
+
+    Parameters
+    ----------
+    training : Training
+
+    Returns
+    -------
+    float
+        gigabytes (1e9 bytes)
+    """
     layers, width, _ = training.shape
     chunk = training.sequences if training.chunk is None else min(training.chunk, training.sequences)
     channels = chunk*(training.length + 1)*layers*width
@@ -373,7 +384,7 @@ def estimates(self: Plan) -> dict[str, float]:
 
 @patch(as_prop=True)
 def at_least(self: Plan) -> set[str]: # names of `estimates`
-    """Those that are larger in truth, because the size of something is not known.
+    """The estimates that are lower bounds, because the size of a requirement is not known.
 
     Returns
     -------
@@ -447,7 +458,8 @@ def compare_with_run(
 ) -> list[str]: # differences; empty if the plan was right
     """Compare the planned trainings of a run with the tasks of the branches that were trained.
 
-    They are matched by their number of steps: branches are named by what they are, not by the plan.
+    They are matched by their number of steps, because the names of branches differ from those in the
+    plan.
 
     Parameters
     ----------

@@ -104,7 +104,9 @@ def locate_requirements(
     configs: Mapping[str, Collection[str]]|None=None, # data set -> those that are read; None: all
     convert: bool=False, # pickled weights may be converted
 ) -> list[Requirement]:
-    """Where each thing would be read from, without asking anybody. What is missing says what to set.
+    """Where each requirement would be read from, without network access.
+
+    `Requirement.missing` has the reason and the remedy if it cannot be read from anywhere.
 
     Parameters
     ----------
@@ -131,7 +133,8 @@ def locate_requirements(
     def of_data(name):
         return Requirement(name, "data", **corpora.locate(name, revisions.get(name), configs.get(name)))
     def of_package(name):
-        is_installed = importlib.util.find_spec(name) is not None
+        try: is_installed = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError: is_installed = False # a.b, and there is no a
         missing = None if is_installed else f"the module {name} is not installed"
         return Requirement(name, "package", "package" if is_installed else "nowhere", bytes=0,
                            missing=missing)
@@ -176,8 +179,9 @@ def fetch_requirements(
     configs: Mapping[str, Collection[str]]|None=None, # data set -> those that are read; None: all
     run=None, # results.Run, which notes what was found
 ) -> list[Requirement]: # with whole commits, and of models the sha256 of their weights
-    """Find all that a run will load, download what is not there, and open it. FileNotFoundError names in a
-    line each all that cannot be had, and what to set.
+    """Find everything that a run will load, download what is missing locally, and open it.
+
+    FileNotFoundError has one line for each requirement that cannot be read, with the remedy.
 
     Parameters
     ----------
@@ -215,7 +219,7 @@ def fetch_requirements(
                                                                                            revision))
             elif thing.kind == "model": commit_fields = _fetched(thing.name, revision, convert)
             requirements.append(Requirement(**asdict(thing) | commit_fields))
-        except (OSError, ValueError) as error: missing.append(" ".join(str(error).split()))
+        except (OSError, ValueError, ImportError) as error: missing.append(" ".join(str(error).split()))
     if missing: raise FileNotFoundError("\n".join(missing))
     if run is not None: run.note("needed", {thing.name: asdict(thing) for thing in requirements})
     return requirements

@@ -222,7 +222,7 @@ def run(
 ) -> Path: # the executed copy
     """Execute an experiment through papermill.
 
-    CellFailed if a cell raises, ValueError on a parameter that it does not have, or cannot be so.
+    CellFailed: a cell raised; RunFailed: the kernel died.
 
     Parameters
     ----------
@@ -243,6 +243,13 @@ def run(
     -------
     Path
         the executed copy
+
+    Raises
+    ------
+    ValueError
+        If the profile, a parameter or its value is not valid, or the output would overwrite a source.
+    FileNotFoundError
+        If there is no such experiment.
     """
     import nbformat
     path, values = find_experiment(name).resolve(), json.loads(json.dumps(values or {})) # no tuples
@@ -283,7 +290,8 @@ def _free_port() -> int:
 
 def _command(path: Path, profile: str, values: dict[str, Any], *options: str) -> list[str]:
     "The call of the command line that does what `run` does."
-    assignments = [word for name, value in values.items() for word in ("-P", f"{name}={json.dumps(value)}")]
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()} # for YAML
+    assignments = [word for name, text in texts.items() for word in ("-P", f"{name}={text}")]
     program = [sys.executable, "-m", "sentnb.experiments"]
     return [*program, "run", str(path), "-p", profile, *assignments, *options]
 

@@ -21,7 +21,7 @@ def reload_in_half_precision(
     model: Any, # an encoder, or a model for pre-training
     device: str="cpu",
 ) -> Any: # of the same kind, in eval mode
-    """Saved in half precision, and loaded again.
+    """Save a model in half precision and load it again.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def score_table(
     table: str, # its name there
     columns: Sequence[str],
     own: str, # the row of the encoder that the card is of
-    rows: Iterable[str], # the others, and it
+    rows: Iterable[str], # all rows, in order; `own` comes first in any case
 ) -> str: # Markdown
-    """A table of scores for a card, with one digit.
+    """A table of scores for a card, with one decimal; the row `own` also has its intervals.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def score_table(
     own : str
         the row of the encoder that the card is of
     rows : Iterable[str]
-        the others, and it
+        all rows, in order; `own` comes first in any case
 
     Returns
     -------
@@ -84,7 +84,7 @@ def ship_checkpoint(
     log: str, # of the training, as csv
     numbers: pd.DataFrame, # of the run; the rows of this name are kept beside the weights
     card: Callable[[float], str], # megabytes -> README.md
-    limit: float=15., # megabytes
+    limit: float=15., # highest size of all files, in megabytes (1e6 bytes)
 ) -> Path: # the folder
     """Write the checkpoint in half precision, with log, scores and card.
 
@@ -101,7 +101,7 @@ def ship_checkpoint(
     card : Callable[[float], str]
         megabytes -> README.md
     limit : float, default 15.
-        megabytes
+        highest size of all files, in megabytes (1e6 bytes)
 
     Returns
     -------

@@ -105,6 +105,11 @@ class Study:
         "the paper, sec. 4" -> settings
     substitutes_for : Mapping[str, str]|None, default None
         model of the paper -> setting with its substitute
+
+    Raises
+    ------
+    ValueError
+        If a parameter, setting, source or substitute is unknown or has a wrong value.
     """
 
     def __init__(self,
@@ -427,7 +432,7 @@ def measure_curve(self: Study,
     name: str, # readable part of the file name, and the name of the branches
     root: Any, # training.Branch from which the curve begins
     make_stage: Callable[[int], Any], # number of steps -> training.Stage
-    points: Iterable[int]|None, # rising numbers of steps; None: no curve
+    points: Sequence[int]|None, # rising numbers of steps; None: no curve
     evaluate: Callable[[Any], Any], # encoder -> JSON value
     key: Any, # JSON: the data of the evaluation
     **options: Any, # options of `Branch.grow`
@@ -443,7 +448,7 @@ def measure_curve(self: Study,
         training.Branch from which the curve begins
     make_stage : Callable[[int], Any]
         number of steps -> training.Stage
-    points : Iterable[int]|None
+    points : Sequence[int]|None
         rising numbers of steps; None: no curve
     evaluate : Callable[[Any], Any]
         encoder -> JSON value
@@ -457,6 +462,7 @@ def measure_curve(self: Study,
     dict[int, Any]
         number of steps -> value; 0 is before any training
     """
+    points = [] if points is None else list(points)
     if not points: return {}
     def train():
         chain = root.grow_chain(name, make_stage, points, **options)

@@ -245,7 +245,7 @@ def curves(
     """
     result = {}
     for name, points in lines.items():
-        value, low, high = np.array(list(map(_with_bounds, points.values())), dtype=float).T
+        value, low, high = np.array(list(map(_with_bounds, points.values())), dtype=float).reshape(-1, 3).T
         bands = (None, None) if np.isnan(low).all() else (low, high)
         marker = markers if isinstance(markers, str) else markers.get(name, "o")
         style = dict(label=name, marker=marker) | options | (styles or {}).get(name, {})

@@ -6,7 +6,7 @@
 __all__ = ['PLOTS', 'read_points', 'redraw']
 
 # %% ../../nbs/api/1_figures/04_redrawing.ipynb #9dc1adcb
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 import matplotlib.pyplot as plt
@@ -55,7 +55,10 @@ def read_points(
     dict[str, dict[Any, tuple|float]]
         series -> x -> point
     """
-    frame = pd.read_csv(path)
+    # A name may be "None" or "NA"; only of numbers these mean that there is none.
+    empty = {name: [""] for name in pd.read_csv(path, nrows=0)}
+    empty |= dict.fromkeys({value, "low", "high"} & empty.keys(), ["", "nan", "NaN", "NA", "None"])
+    frame = pd.read_csv(path, keep_default_na=False, na_values=empty)
     keep = keep or {}
     for name in (series, x, value, *keep):
         if name not in frame:
@@ -97,6 +100,14 @@ def _draw_curves(ax: Axes, lines: dict, positions: list, names: Mapping, options
     ax.set(xticks=range(len(positions)), xticklabels=[names.get(x, x) for x in positions])
 
 # %% ../../nbs/api/1_figures/04_redrawing.ipynb #5f9dc270
+def _check_distinct(series: Iterable[Any], names: Mapping[Any, str]) -> None:
+    lines = {}
+    for name in series: lines.setdefault(names.get(name, name), []).append(name)
+    for shown, merged in lines.items():
+        if len(merged) > 1:
+            raise ValueError(f"names: {' and '.join(map(repr, merged))} are both shown as {shown!r}; give "
+                             "each line its own name, or select one with keep=")
+
 def redraw(
     path: str|Path, # of the csv file of a figure
     series: str, # the column that names the lines
@@ -144,6 +155,7 @@ def redraw(
         raise ValueError(f"kind={kind!r}: expected one of {', '.join(PLOTS)}")
     names = names or {}
     points = read_points(path, series, x, keep, value)
+    _check_distinct(points, names)
     styles = {names.get(name, name): style for name, style in _assign_styles(list(points)).items()}
     colours = {name: colour for name, (_, colour) in styles.items()}
     lines = {names.get(name, name): line for name, line in points.items()}

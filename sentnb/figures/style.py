@@ -139,6 +139,13 @@ def save(
     -------
     list[Path]
         the files: svg, png, pdf and csv
+
+    Raises
+    ------
+    ValueError
+        If a name has other characters.
+    TypeError
+        If the data are no DataFrame.
     """
     data = {} if data is None else data
     tables = {"": data} if isinstance(data, pd.DataFrame) else dict(data)

@@ -58,7 +58,7 @@ def validated_floats(
     Raises
     ------
     TypeError
-        For any other argument type.
+        If one of them is not a floating-point tensor.
     """
     def decorate(loss):
         signature = inspect.signature(loss)
@@ -164,9 +164,8 @@ def validated_vectors(
 ) -> Callable[[Callable], Callable]: # a decorator for a loss of vectors [n, d] that returns a scalar
     """Validate the arguments and the value of a loss.
 
-    The loss receives its vectors in one dtype, float32 or float64, and runs outside autocast. TypeError
-    and ValueError for arguments that do not fit. That last check waits for the device, see
-    `defer_finite_checks`.
+    The loss receives its vectors in one dtype, float32 or float64, and runs outside autocast. The check
+    that its value is finite waits for the device, see `defer_finite_checks`.
 
     >>> @validated_vectors("a", "b", min_rows=2, temperature=positive(0.05))
     ... def loss(a, b, temperature=0.05): ...
@@ -189,6 +188,10 @@ def validated_vectors(
 
     Raises
     ------
+    TypeError
+        For vectors that are not floating-point tensors.
+    ValueError
+        For shapes, devices and numbers that do not fit.
     FloatingPointError
         If the value is not finite, with the argument and row that caused it.
     """
@@ -268,7 +271,7 @@ def gather(
 
 # %% ../../nbs/api/1_losses/01_checks.ipynb #eb834f7c
 def mean_across_processes(
-    mean: Tensor, # scalar, the mean over this process's items
+    mean: Tensor, # scalar, the mean over this process's items; if it has none, any finite number
     count: int|Tensor, # number of its items; at least 1 in all processes together
 ) -> Tensor: # scalar, the same in all processes, with gradients as from `gather`
     """The mean over the items of all processes. With one process it is `mean` itself.
@@ -276,7 +279,7 @@ def mean_across_processes(
     Parameters
     ----------
     mean : Tensor
-        scalar, the mean over this process's items
+        scalar, the mean over this process's items; if it has none, any finite number
     count : int|Tensor
         number of its items; at least 1 in all processes together
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import one_of, positive
+from ..core import integer, one_of, positive
 from .checks import check_row_count, gather, validated_vectors
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #fe0ed660
@@ -55,7 +55,7 @@ def info_nce(
     hard_negative_weight: float=0.0, # a logit added to the anchor's own hard negative, after the temperature
     queue: Tensor|None=None, # [m, d], further negatives of every anchor, without gradient
     own_keys: Tensor|None=None, # bool [n, m], True where a vector of the queue is of the anchor's own text
-    gathered: bool=False, # use the rows of all processes (`gather`), except for the queue and own_keys
+    gathered: bool=False, # `gather` all rows; the queue and own_keys must be those of all processes already
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """Cross-entropy of finding each text's other view in the batch, by cosine over `temperature`.
 
@@ -64,9 +64,9 @@ def info_nce(
     loss of the other direction, in which each row of `b` looks for its anchor in `a`, is averaged with
     it. Relations: `simcse` is the asymmetric case, `nt_xent` also compares texts within each view. With
     `gathered` each process returns the loss of the whole batch; do not rescale it. Errors as
-    `losses.checks.validated_vectors`, also for an empty batch; one text alone has loss 0. Source:
-    Pixel-Linguist, Eq. 2; with a queue miCSE, section 3.1; one direction SimCSE, Eq. 1 and 5 (VisualCSE,
-    Eq. 2 and 3).
+    `losses.checks.validated_vectors`, also for an empty batch; one text without further negatives has
+    loss 0. Source: Pixel-Linguist, Eq. 2; with a queue miCSE, section 3.1; one direction SimCSE, Eq. 1
+    and 5 (VisualCSE, Eq. 2 and 3).
 
     >>> import torch
     >>> from sentnb.losses import info_nce
@@ -93,7 +93,7 @@ def info_nce(
     own_keys : Tensor|None, default None
         bool [n, m], True where a vector of the queue is of the anchor's own text
     gathered : bool, default False
-        use the rows of all processes (`gather`), except for the queue and own_keys
+        `gather` all rows; the queue and own_keys must be those of all processes already
 
     Returns
     -------
@@ -125,7 +125,9 @@ def simcse(
     hard_negative_weight: float=0.0, # a logit added to a sentence's own contradiction
     gathered: bool=False, # use the rows of all processes, as in `info_nce`
 ) -> Tensor: # scalar
-    """SimCSE, Eq. 1 (unsupervised) and Eq. 5 (supervised): `info_nce` from z1 to [z2; z3], one direction.
+    """SimCSE, Eq. 4 (unsupervised) and Eq. 5 (supervised): `info_nce` from z1 to [z2; z3], one direction.
+
+    Errors as `info_nce`.
 
     >>> loss = simcse(encoder(*batch), encoder(*batch))    # dropout gives two views
 
@@ -197,7 +199,7 @@ def printed_info_nce(
     queue: Tensor|None=None, # float [m, d], further negatives of every anchor, without gradient
     own_keys: Tensor|None=None, # bool [n, m], True where a vector of the queue is of the anchor's own text
 ) -> Tensor: # scalar; float32, or float64 if an argument is
-    """The contrastive loss of miCSE as its Eq. 2 prints it: same-view negatives, no positive below the line.
+    """InfoNCE as printed in miCSE, Eq. 2: same-view negatives, and no positive in the denominator.
 
     Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows. Relations: `simcse` compares
     with the other view and counts the positive among the candidates.
@@ -268,7 +270,8 @@ def positive_info_nce(
 ) -> Tensor: # scalar; float32, or float64 if an argument is
     """InfoNCE over positive pairs: the logits of all other texts are zero (miCSE, Table 4, as released).
 
-    The value depends on the number of rows, as there. Errors as `losses.checks.validated_vectors`.
+    As in the released code, the value depends on the number of rows. Errors as
+    `losses.checks.validated_vectors`.
 
     >>> loss = positive_info_nce(encoder(*views_1), encoder(*views_2))
 
@@ -291,7 +294,7 @@ def positive_info_nce(
     return (torch.logaddexp(positives, log_count) - positives).mean()
 
 # %% ../../nbs/api/1_losses/02_contrastive.ipynb #15fa8be2
-@validated_vectors("a", "b", variant=one_of("paper", "released"))
+@validated_vectors("a", "b", negatives=integer(0), variant=one_of("paper", "released"))
 def contrastive_tension(
     a: Tensor, # float [n, d], from the first encoder; not normalized, so that lengths matter
     b: Tensor, # float [n, d], from the second encoder, row by row
@@ -304,7 +307,7 @@ def contrastive_tension(
     texts. The K other texts are the following rows of the batch, which is shuffled anyway.
     variant="released" (their training code): the mean over all pairs. In each group of 1 + 2K rows the
     first is the positive pair, the next K are read by the first encoder and the last K by the second.
-    Errors as `losses.checks.validated_vectors`, and ValueError where the number of rows does not fit.
+    Errors as `losses.checks.validated_vectors`.
 
     >>> loss = contrastive_tension(first(*batch), second(*batch))
 
@@ -323,6 +326,11 @@ def contrastive_tension(
     -------
     Tensor
         scalar; float32, or float64 if an argument is
+
+    Raises
+    ------
+    ValueError
+        If the number of rows does not fit `negatives`.
     """
     if variant == "released":
         return _released_tension(a, b, negatives)
@@ -372,6 +380,11 @@ def self_contrast(
     """
     return -positive_attraction(a, b, temperature)
 
+def _centre(x: Tensor) -> Tensor: # [n, k], of mean 0 in each dimension
+    "Equal values become exactly 0; less their mean they would be its rounding error, which has a direction."
+    is_constant = (x == x[0]).all(0)
+    return (x - x.mean(0)).masked_fill(is_constant, 0)
+
 @validated_vectors("a", "b", min_rows=2)
 def decorrelation(
     a: Tensor, # float [n, k], one view, projected
@@ -401,8 +414,7 @@ def decorrelation(
     Tensor
         scalar; float32, or float64 if an argument is
     """
-    first = F.normalize(a - a.mean(0), dim=0)
-    second = F.normalize(b - b.mean(0), dim=0)
+    first, second = (F.normalize(_centre(view), dim=0) for view in (a, b))
     c = first.T @ second
     diagonal = c.diagonal()
     return (1 - diagonal).square().sum() + off_diagonal*(c.square().sum() - diagonal.square().sum())

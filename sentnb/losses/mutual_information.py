@@ -165,7 +165,6 @@ def draw_cells(
     """Draw cells of each tile with equal probability (miCSE, Eq. 3).
 
     The positions of a tile without cells to draw (without replacement: with too few) have no meaning.
-    ValueError without `replacement` if tiles have fewer than `samples` positions.
 
     Parameters
     ----------
@@ -184,6 +183,11 @@ def draw_cells(
     -------
     Tensor
         int64 [n, tiles, samples], positions in the flattened tile
+
+    Raises
+    ------
+    ValueError
+        If `samples` is below 1 or, without `replacement`, above the number of positions of a tile.
     """
     if samples < 1:
         raise ValueError(f"samples={samples}: expected at least 1")
@@ -230,10 +234,11 @@ def _standardized_logs(
 ) -> tuple[Tensor, Tensor, Tensor]: # float [n, tiles, k] of each view; bool [n, tiles], whether both vary
     dtype = torch.promote_types(torch.promote_types(tiles_1.dtype, tiles_2.dtype), torch.float32)
     counted = joint.flatten(2)
+    usable = counted.sum(-1) > 2 # distinct cells: a sample repeats them
     if cells is not None:
         counted = counted.gather(2, cells)
+        usable = usable & (counted.sum(-1) > 2)
     units = []
-    usable = counted.sum(-1) > 2
     for tiles in (tiles_1, tiles_2):
         values = tiles.flatten(2)
         if cells is not None:
@@ -359,10 +364,10 @@ def attention_mutual_information(
 
     Inputs: the attention maps of two passes of the same n sentences, and their token mask. To be
     maximised: subtract it from a loss, with the paper's weight of 2.5e-3. A tile in which a view is
-    constant, or with fewer than 3 usable cells, counts as 0. For the released variant `gathered` is
-    approximate, as samples and padding are those of each process, and reduction="none" returns its tiles
-    before scaling, NaN for dropped ones. Errors name the argument that does not fit; the checks wait for
-    the device.
+    constant, or with fewer than 3 usable cells, counts as rho = 0: an information of 0, or -1/2 without
+    the logarithm. For the released variant `gathered` is approximate, as samples and padding are those of
+    each process, and reduction="none" returns its tiles before scaling, NaN for dropped ones. The checks
+    wait for the device.
 
     >>> import torch
     >>> from sentnb.losses import attention_mutual_information
@@ -408,6 +413,15 @@ def attention_mutual_information(
     -------
     Tensor
         scalar or [n, tiles], in nats; float32, or float64 if an argument is
+
+    Raises
+    ------
+    TypeError
+        For a layer without a map (fused attention).
+    ValueError
+        For arguments that do not fit.
+    FloatingPointError
+        For attention that is not finite, and for identical passes without a floor.
     """
     _check_options(reduction, floor, variant, samples)
     tiles_1 = attention_tiles(attention_1, variant, layers, pool_heads, pool_layers)

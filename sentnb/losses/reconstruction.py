@@ -69,7 +69,7 @@ def masked_patch_loss(
     """The mean squared error of the masked patches of a batch, all weighted equally (PIXEL, section 2.2).
 
     With `normalize`, a prediction of zeros costs nearly 1 per patch (0 for a blank one). Computed in
-    float32 inside autocast as well. TypeError and ValueError for other shapes, and if no patch is masked.
+    float32 inside autocast as well.
 
     >>> loss = masked_patch_loss(decoder(states), patches, mask)
 
@@ -91,8 +91,12 @@ def masked_patch_loss(
 
     Raises
     ------
+    TypeError
+        For tensors that are not floating-point.
+    ValueError
+        For other shapes, and if no patch is masked.
     FloatingPointError
-        If the prediction is not finite.
+        If the prediction or target of a masked patch is not finite.
     """
     mask = _check_patches(predicted, target, mask, normalize)
     if normalize:
@@ -106,6 +110,9 @@ def masked_patch_loss(
 def _check_labels(labels: Tensor, logits: Tensor) -> None:
     if labels.dtype != torch.int64:
         raise TypeError(f"labels are {labels.dtype}: expected int64, with -100 for unmasked tokens")
+    if logits.ndim < 2:
+        raise ValueError(f"logits have shape {list(logits.shape)}: expected [..., size of the vocabulary]; "
+                         "of a single token pass logits[None] and labels[None]")
     if labels.shape != logits.shape[:-1]:
         raise ValueError(f"labels have shape {list(labels.shape)}, logits {list(logits.shape)}: "
                          f"expected one label for each position, {list(logits.shape[:-1])}")
@@ -118,8 +125,7 @@ def masked_token_loss(
     """The mean cross-entropy of the masked tokens of a batch, all weighted equally (BERT, section 3.1).
 
     At chance it is log v. Since v is large, pass the logits of masked positions only, where possible.
-    Computed in float32 inside autocast as well. TypeError and ValueError for other shapes, for labels
-    outside the vocabulary (on a CPU; a GPU raises its own error), and if no token is masked.
+    Computed in float32 inside autocast as well.
 
     >>> loss = masked_token_loss(head(states[labels != -100]), labels[labels != -100])
 
@@ -137,8 +143,13 @@ def masked_token_loss(
 
     Raises
     ------
+    TypeError
+        For logits that are not floating-point, and for labels that are not int64.
+    ValueError
+        For other shapes, for labels outside the vocabulary (on a CPU; a GPU raises its own error), and if no
+        token is masked.
     FloatingPointError
-        If the logits are not finite.
+        If the logits of a masked token are not finite.
     """
     _check_labels(labels, logits)
     try:

@@ -57,10 +57,10 @@ def cosine_regression(
     """
     _check_targets("scores", scores, len(a))
     largest = scores.abs().max()
-    if largest > 1:
-        raise ValueError(f"scores are as large as {largest:g}, but cosines go from -1 to 1: "
+    if largest > 1 + 1e-5: # cosines in float32 exceed 1 by their rounding
+        raise ValueError(f"scores are as large as {largest:.6g}, but cosines go from -1 to 1: "
                          "divide by the highest possible score")
-    errors = F.cosine_similarity(a, b) - scores.to(a.dtype)
+    errors = F.cosine_similarity(a, b) - scores.to(a.dtype).clamp(-1, 1)
     return errors.square().mean()
 
 # %% ../../nbs/api/1_losses/03_supervised.ipynb #5e1c0a02
@@ -190,10 +190,11 @@ def sup_con(
     """Cross-entropy of finding the texts with the same label among all 2n - 1 other vectors.
 
     "supcon": Khosla et al. 2020, Eq. 2; "simclr": Chen et al. 2020, Eq. 1. "paper_eq4" (a sum over the
-    batch) and "paper_eq5" are VisualCSE's SupCon and SimCLR as printed, with the n vectors of the other
-    view as candidates; AudioCSE's Eq. 6 and 7 are the same (VisualCSE, Eq. 4 and 5; AudioCSE, Eq. 6 and
-    7). "released" is SupCon as the authors' code computes it, whose targets are arbitrary if labels
-    repeat. Errors as `losses.checks.validated_vectors`, also for fewer than 2 rows.
+    batch) and "paper_eq5" are SupCon and SimCLR as printed (VisualCSE, Eq. 4 and 5; AudioCSE, Eq. 6 and
+    7), with the n vectors of the other view as candidates. "released" is SupCon as the authors' code
+    computes it, whose targets are arbitrary if labels repeat. Errors as
+    `losses.checks.validated_vectors`, also for fewer than 2 rows, and with "paper_eq4" for equal labels
+    throughout.
 
     >>> import torch
     >>> from sentnb.losses import sup_con
@@ -232,8 +233,7 @@ def vector_distance(
     """The mean squared distance of a student's vectors from a teacher's.
 
     Reimers and Gurevych 2020, one term of Eq. 1. With `normalize` it is 2 - 2 cos: 0 for equal
-    directions, 2 for orthogonal ones. Errors as `losses.checks.validated_vectors`, and ValueError if
-    `normalize` and a teacher's vector is zero.
+    directions, 2 for orthogonal ones. Errors as `losses.checks.validated_vectors`.
 
     >>> loss = vector_distance(encoder(*encoder.collate(translations)), teacher_vectors)
 
@@ -250,6 +250,11 @@ def vector_distance(
     -------
     Tensor
         scalar; float32, or float64 if an argument is
+
+    Raises
+    ------
+    ValueError
+        If a teacher's vector is zero and `normalize` is true.
     """
     teacher = teacher.detach()
     if normalize:

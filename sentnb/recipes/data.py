@@ -22,18 +22,18 @@ from ..training import Pairs, Perturbed, Spans, View
 _Row = str|tuple[str, ...]
 
 class TestFilter:
-    """Drops what holds a sentence of some tests, and remembers how much that was.
+    """Drops training rows that contain a sentence of a test; `notes` has the numbers of dropped rows.
 
     Parameters
     ----------
     tests : Collection[str]|None, default None
         names of corpora.TESTS; None: all of them; (): nothing is dropped
     within : bool, default True
-        also where the sentence is a part of a text; False: only where it is all of it
+        also if the sentence is a part of a text; False: only if it is the whole text
     """
     def __init__(self,
         tests: Collection[str]|None=None, # names of corpora.TESTS; None: all of them; (): nothing is dropped
-        within: bool=True, # also where the sentence is a part of a text; False: only where it is all of it
+        within: bool=True, # also if the sentence is a part of a text; False: only if it is the whole text
     ):
         self.tests, self.within = tests if tests is None else list(tests), within
         self.banned = corpora.test_sentences(tests) if tests is None or self.tests else {}
@@ -63,16 +63,16 @@ def holds(self: TestFilter,
 
 @patch
 def drop_test_rows(self: TestFilter,
-    name: str, # of what they are, for the note
+    name: str, # of the rows, for the note
     rows: Iterable[_Row], # texts, pairs, triples
     within: bool|None=None, # see `holds`
 ) -> Sequence[_Row]: # in their order; Rows of Rows, else a list
-    """Those that hold no tested sentence; a row without one of its texts is dropped, and counted.
+    """The rows without a test sentence. A row that lacks a text (None) is dropped, too; `notes` counts both.
 
     Parameters
     ----------
     name : str
-        of what they are, for the note
+        of the rows, for the note
     rows : Iterable[_Row]
         texts, pairs, triples
     within : bool|None, default None
@@ -98,10 +98,12 @@ def find_neighbouring_sentences(
     documents: Iterable[str], # paragraphs on lines of their own
     n: int|None=None, # pairs, at most; None: all
     clean: TestFilter|None=None, # drops pairs that hold a tested sentence
-    words: tuple[int, int]=(3, 60), # fewest and most of a sentence
+    words: tuple[int, int]=(3, 60), # lowest and highest number of words of a sentence
     wanted: Callable[[tuple[str, str]], bool]|None=None, # which pairs; None: all
 ) -> list[tuple[str, str]]: # in their order
-    """Documents are read one after the other until there are enough pairs; of an iterator the rest is left.
+    """Pairs of sentences that follow each other in a paragraph.
+
+    Documents are read one by one until there are `n` pairs; an iterator of documents is not read further.
 
     Parameters
     ----------
@@ -112,7 +114,7 @@ def find_neighbouring_sentences(
     clean : TestFilter|None, default None
         drops pairs that hold a tested sentence
     words : tuple[int, int], default (3, 60)
-        fewest and most of a sentence
+        lowest and highest number of words of a sentence
     wanted : Callable[[tuple[str, str]], bool]|None, default None
         which pairs; None: all
 
@@ -287,7 +289,7 @@ class TrainingData:
 def visual(self: TrainingData,
     name: str, # one of PERTURBATIONS
 ) -> tuple[Sequence, View]:
-    """What visual alignment by one perturbation reads.
+    """Examples and view for visual alignment by one perturbation.
 
     Parameters
     ----------
@@ -297,26 +299,32 @@ def visual(self: TrainingData,
     Returns
     -------
     tuple[Sequence, View]
+
+    Raises
+    ------
+    ValueError
+        If there is no such perturbation.
     """
     one_of(*PERTURBATIONS)("perturbation", name)
     return (self.views[name], Pairs()) if self.views else (self.sentences, PERTURBATIONS[name])
 
 @patch(as_prop=True)
 def topical(self: TrainingData) -> tuple[Sequence, View]:
-    "What topical alignment reads."
+    "Examples and view for topical alignment."
     return self.documents, Spans() if isinstance(self.documents[0], str) else Pairs()
 
 @patch
 def in_each_language(self: TrainingData,
-    n: int, # sentences of each language but English, of which there are twice as many
+    n: int, # sentences of each language; of English twice as many
     seed: int=0,
 ) -> Iterator[tuple[str, str]]: # language, sentence
-    """Sentences of the pairs; those of the small languages again if there are fewer.
+    """A sample of the sentences of all pairs; a language with fewer sentences repeats them. ValueError names
+    the languages without pairs.
 
     Parameters
     ----------
     n : int
-        sentences of each language but English, of which there are twice as many
+        sentences of each language; of English twice as many
     seed : int, default 0
 
     Yields
@@ -326,6 +334,9 @@ def in_each_language(self: TrainingData,
     """
     sides = {"en": [text for pair in self.pairs for text in pair]}
     sides |= {l: [translation for _, translation in pairs] for l, pairs in self.parallel.items()}
+    if empty := [l for l, texts in sides.items() if not texts]:
+        raise ValueError(f"languages {', '.join(sides)}: there are no pairs in {', '.join(empty)}; expected "
+                         "at least one in each. Load the kinds 'english' and 'parallel' for all of them")
     for l, texts in sides.items():
         texts, wanted = list(dict.fromkeys(texts)), 2*n if l == "en" else n
         sampled = random.Random(derive_seed(seed, "sentences", l)).sample(texts*-(-wanted//len(texts)),
@@ -336,7 +347,7 @@ def in_each_language(self: TrainingData,
 def record(self: TrainingData,
     run, # results.Run
 ) -> None:
-    """Write down what was read, and what was dropped.
+    """Record in a run which data sets were read, and what was dropped.
 
     Parameters
     ----------

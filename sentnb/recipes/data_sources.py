@@ -6,7 +6,7 @@
 __all__ = ['PublicSource', 'PapersSource', 'MicroworldSource', 'get_source']
 
 # %% ../../nbs/api/4_recipes/10_data_sources.ipynb #da7a0002
-import functools
+import functools, sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -171,6 +171,7 @@ def load_news(self: PublicSource,
         language -> sentences; the same row is the same sentence
     """
     rows = list(corpora.map_split(*self.news, list(columns.values()), split="test"))[:n]
+    if len(columns) == 1: rows = [(text,) for text in rows] # `map_split` gives texts, not rows
     return dict(zip(columns, map(list, zip(*rows))))
 
 @patch
@@ -227,12 +228,12 @@ def count_running_text(self: PublicSource) -> list[dict[str, Any]]: # one entry 
 @patch
 def load_blocks(self: PublicSource,
     words: int, # size of a block
-    n: int|None=None, # blocks to train on, at most
-    held_out: int|None=0, # blocks held out, at most; None: all
+    n: int|None=None, # blocks to train on, at most; None: all
+    held_out: int|None=0, # blocks held out, at most; None: all, of the papers' text an error
     *,
     tests: Collection[str]|None=None, # removed from the papers' text; None, and for public text: all
     generated: tuple[int, int]=(1_000, 1_000), # documents that the microworld generates, for each part
-    seed: int=0, # of the order
+    seed: int=0, # of the order, and of the microworld's documents; the papers' text keeps its order
     revision: str|None=None, # of the Wikipedia of the papers; None: the declared one
     run: Any=None, # results.Run, which notes what was read
 ) -> tuple[list[str], list[str]]: # to train on, held out
@@ -243,15 +244,15 @@ def load_blocks(self: PublicSource,
     words : int
         size of a block
     n : int|None, default None
-        blocks to train on, at most
+        blocks to train on, at most; None: all
     held_out : int|None, default 0
-        blocks held out, at most; None: all
+        blocks held out, at most; None: all, of the papers' text an error
     tests : Collection[str]|None, default None
         removed from the papers' text; None, and for public text: all
     generated : tuple[int, int], default (1_000, 1_000)
         documents that the microworld generates, for each part
     seed : int, default 0
-        of the order
+        of the order, and of the microworld's documents; the papers' text keeps its order
     revision : str|None, default None
         of the Wikipedia of the papers; None: the declared one
     run : Any, default None
@@ -296,6 +297,10 @@ class PapersSource(PublicSource):
     def load_blocks(self, words, n=None, held_out=0, *, tests=None, generated=None, seed=0, revision=None,
                     run=None):
         dataset, = self.running_text
+        if held_out is None:
+            raise ValueError(f"held_out=None: {dataset} has no part that is held out; expected a number of "
+                             "blocks, such as 1000, which are taken from its beginning")
+        if n is None: n = sys.maxsize - held_out
         if run is not None: run.data(dataset, revision=revision or corpora.get_dataset(dataset).revision)
         return corpora.wikipedia_texts(words, n, held_out, tests, revision)
 
@@ -332,7 +337,7 @@ class MicroworldSource(PublicSource):
 
     def load_blocks(self, words, n=None, held_out=0, *, tests=None, generated=(1_000, 1_000), seed=0,
                     revision=None, run=None):
-        blocks, dev = (corpora.microworld_texts(words, n=size, split=split)
+        blocks, dev = (corpora.microworld_texts(words, n=size, seed=seed, split=split)
                        for size, split in zip(generated, ("train", "dev")))
         return blocks[:n], dev[:held_out]
 

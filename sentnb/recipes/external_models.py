@@ -399,9 +399,10 @@ def restore_distilbert(
 ) -> Path: # a folder that from_pretrained reads, in the cache
     """DistilBERT for masked language modelling, made from the tagger on the first call.
 
-    It takes ten minutes on two cores with instructions for bfloat16, and longer on others, which compute
-    in float32; an interrupted call continues. ImportError says which package is not
-    installed, FileNotFoundError which texts are missing.
+    It takes about two minutes on two cores with instructions for bfloat16, and longer on others, which
+    compute in float32; an interrupted call continues. The folder is identified by the tagger, the number
+    of steps and given texts: delete it if the default texts have changed. ImportError says which package
+    is not installed, FileNotFoundError which texts are missing.
 
     >>> encoder = TextEncoder.from_pretrained(restore_distilbert())
 

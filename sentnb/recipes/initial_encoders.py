@@ -24,7 +24,7 @@ def parse_bases(
     names: Sequence[str], # of bases, in the order of importance; "... weights" is none
 ) -> dict[str,
           str|None]: # name -> what `load_initial_encoder` and `load_initial_text_encoder` take as their base
-    """ValueError where a name stands twice, or there is none.
+    """Names of bases as arguments of the loaders.
 
     Parameters
     ----------
@@ -35,20 +35,30 @@ def parse_bases(
     -------
     dict[str, str|None]
         name -> what `load_initial_encoder` and `load_initial_text_encoder` take as their base
+
+    Raises
+    ------
+    ValueError
+        If there is no name, or one is repeated.
     """
     if not names or len(set(names)) < len(names):
         raise ValueError(f"starts={list(names)}: expected names of bases, each once")
     return {name: None if name.endswith(" weights") else name for name in names}
 
 # %% ../../nbs/api/4_recipes/04_initial_encoders.ipynb #6ffe624d
+def _check_sizes(base: str|None, **sizes: int|None) -> None:
+    if missing := [name for name, size in sizes.items() if size is None]:
+        raise ValueError(f"base={base!r} without {', '.join(missing)}: random weights need the sizes of a "
+                         "model; expected an integer for each, or the name of a base")
+
 def load_initial_encoder(
     base: str|None, # a folder, a shipped checkpoint or a name on the Hub; None: random weights
-    texts: Sequence[str]=(), # that the pixels are standardised by, where there is no base
+    texts: Sequence[str]=(), # without a base: the texts that pixels are standardised with
     seed: int=0, # of the weights
     *,
     strategy: str|None=None, # of drawing
     max_patches: int=64, # of a strip
-    hidden_size: int|None=None, # the sizes are those of an encoder without a base
+    hidden_size: int|None=None, # this and the next two are required without a base, and ignored with one
     num_hidden_layers: int|None=None,
     num_attention_heads: int|None=None,
     dropout: float=0.1,
@@ -59,14 +69,15 @@ def load_initial_encoder(
     device: str|torch.device="cpu",
     draws: Sequence[str]=("weights",), # what derives the seed of the weights
 ) -> PixelEncoder:
-    """An encoder of pictures as it is before any training of the experiment.
+    """An encoder of pictures as it is before any training of the experiment. ValueError: no base and no
+    sizes.
 
     Parameters
     ----------
     base : str|None
         a folder, a shipped checkpoint or a name on the Hub; None: random weights
     texts : Sequence[str], default ()
-        that the pixels are standardised by, where there is no base
+        without a base: the texts that pixels are standardised with
     seed : int, default 0
         of the weights
     strategy : str|None, default None
@@ -74,7 +85,7 @@ def load_initial_encoder(
     max_patches : int, default 64
         of a strip
     hidden_size : int|None, default None
-        the sizes are those of an encoder without a base
+        this and the next two are required without a base, and ignored with one
     num_hidden_layers : int|None, default None
     num_attention_heads : int|None, default None
     dropout : float, default 0.1
@@ -99,6 +110,8 @@ def load_initial_encoder(
         encoder = PixelEncoder.from_pretrained(base, max_patches=max_patches, render=render, dropout=dropout,
                                                revision=(revisions or {}).get(base), convert=convert)
     else:
+        _check_sizes(base, hidden_size=hidden_size, num_hidden_layers=num_hidden_layers,
+                     num_attention_heads=num_attention_heads)
         torch.manual_seed(derive_seed(seed, *draws))
         config = PixelConfig(
             hidden_size, num_hidden_layers, num_attention_heads, 4*hidden_size, max_patches=max_patches,
@@ -114,7 +127,7 @@ def load_initial_encoder(
 # %% ../../nbs/api/4_recipes/04_initial_encoders.ipynb #1b59e8d7
 def load_initial_text_encoder(
     base: str|None, # as for pictures, or what `resolve_model` finds; None: random weights
-    texts: Sequence[str]=(), # that the vocabulary is learned from, where there is no base
+    texts: Sequence[str]=(), # without a base: the texts that the vocabulary is learned from
     seed: int=0, # of the weights
     *,
     pooling: str|None=None, # None: as the checkpoint says
@@ -130,14 +143,14 @@ def load_initial_text_encoder(
     device: str|torch.device="cpu",
     draws: Sequence[str]=("weights",), # what derives the seed of the weights
 ) -> TextEncoder:
-    """An encoder of tokens as it is before any training of the experiment.
+    """An encoder of tokens as it is before any training of the experiment. ValueError: no base and no sizes.
 
     Parameters
     ----------
     base : str|None
         as for pictures, or what `resolve_model` finds; None: random weights
     texts : Sequence[str], default ()
-        that the vocabulary is learned from, where there is no base
+        without a base: the texts that the vocabulary is learned from
     seed : int, default 0
         of the weights
     pooling : str|None, default None
@@ -171,9 +184,10 @@ def load_initial_text_encoder(
         options |= dict(revision=(revisions or {}).get(base, commit), device=device, convert=convert)
         encoder = TextEncoder.from_pretrained(source, **options)
         return lower_layers(encoder, base_layers) if base_layers else encoder
-    torch.manual_seed(derive_seed(seed, *draws))
     sizes = dict(hidden_size=hidden_size, num_hidden_layers=num_hidden_layers,
                  num_attention_heads=num_attention_heads)
+    _check_sizes(base, **sizes)
+    torch.manual_seed(derive_seed(seed, *draws))
     return small_text_encoder(train_wordpiece(texts, vocabulary), **sizes, **options).to(device)
 
 # %% ../../nbs/api/4_recipes/04_initial_encoders.ipynb #8c51d7e1
@@ -207,10 +221,10 @@ def randomize_weights(
 def pretrain_base(
     kind: str, # "tokens", or how text is drawn: "words", "continuous", "bigrams"
     texts: Sequence[str],
-    name: str, # what it is called: decides its weights and the order of its batches
+    name: str, # of the base; its weights and the order of its batches derive from it
     seed: int=0,
     *,
-    max_patches: int, # of a strip; tokens are two more
+    max_patches: int, # of a strip; an encoder of tokens reads two more, [CLS] and [SEP]
     hidden_size: int,
     layers: int,
     vocab_size: int,
@@ -229,10 +243,10 @@ def pretrain_base(
         "tokens", or how text is drawn: "words", "continuous", "bigrams"
     texts : Sequence[str]
     name : str
-        what it is called: decides its weights and the order of its batches
+        of the base; its weights and the order of its batches derive from it
     seed : int, default 0
     max_patches : int
-        of a strip; tokens are two more
+        of a strip; an encoder of tokens reads two more, [CLS] and [SEP]
     hidden_size : int
     layers : int
     vocab_size : int

@@ -91,8 +91,8 @@ CLASSES = ("entailment", "neutral", "contradiction")
 Example = tuple[str, str, int] # premise, hypothesis, place in CLASSES
 
 def _of_the_microworld(n: int) -> Iterator[Example]:
-    rows = corpora.Microworld(seed=0).nli("en", n=n//3)
-    for i, (premise, follows, contradicts) in enumerate(rows):
+    rows = corpora.Microworld(seed=0).nli("en", n=max(2, n//3)) # a neutral hypothesis is another premise
+    for i, (premise, follows, contradicts) in enumerate(rows[:n//3]):
         yield from ((premise, follows, 0), (premise, rows[i - 1][0], 1), (premise, contradicts, 2))
 
 def load_inference_examples(
@@ -180,8 +180,8 @@ def hold_out_inference(
 # %% ../../nbs/api/4_recipes/06_lenses.ipynb #1e95e50a
 def load_verses(
     languages: Sequence[str], # ISO 639-3, as parallel/bible_nt has them
-    n: int, # pairs, as many of each language
-    seed: int=0, # of which
+    n: int, # pairs over all languages; each has at most an equal share, rounded down
+    seed: int=0, # of the sample
 ) -> list[Pair]: # English, translation
     """Verses of the New Testament and their translations. ValueError names a language that it does not have.
 
@@ -190,9 +190,9 @@ def load_verses(
     languages : Sequence[str]
         ISO 639-3, as parallel/bible_nt has them
     n : int
-        pairs, as many of each language
+        pairs over all languages; each has at most an equal share, rounded down
     seed : int, default 0
-        of which
+        of the sample
 
     Returns
     -------
@@ -217,7 +217,7 @@ def load_verses(
 def load_parallel_text(
     source: str, # one of SOURCES
     files: str|Path|None=None, # a folder of files as OPUS gives them out, in place of the source's own
-    n: int|None=None, # pairs of the files, at most, as many of each language
+    n: int|None=None, # pairs of the files; each language has at most an equal share, rounded up; None: all
     *,
     run: Any, # results.Run, which notes what was read and dropped
     exclude_tests: Collection[str]|None=(), # names of corpora.TESTS; None: every test
@@ -235,7 +235,7 @@ def load_parallel_text(
     files : str|Path|None, default None
         a folder of files as OPUS gives them out, in place of the source's own
     n : int|None, default None
-        pairs of the files, at most, as many of each language
+        pairs of the files; each language has at most an equal share, rounded up; None: all
     run : Any
         results.Run, which notes what was read and dropped
     exclude_tests : Collection[str]|None, default ()

@@ -15,7 +15,7 @@ import torch
 from fastcore.basics import patch
 
 from .. import augmenters
-from ..core import in_range, validated, derive_seed, one_of
+from ..core import integer, validated, derive_seed, one_of
 from ..encoders import PixelConfig, PixelEncoder
 from .data import PERTURBATIONS, Pair, TrainingData
 from ..renderer import RenderConfig
@@ -53,7 +53,7 @@ def _check_stages(stages: tuple) -> None:
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #7c5bd57f
 @dataclasses.dataclass(frozen=True)
-@validated(weighed=one_of(True, False, "by language"), members=in_range(1, len(MEMBERS)))
+@validated(weighed=one_of(True, False, "by language"), members=integer(1, len(MEMBERS)))
 class Recipe:
     """What makes a sentence encoder.
 
@@ -148,7 +148,7 @@ class Recipe:
 def pairs(self: Recipe,
     length: int, # of the whole, where the shares add up to 1
 ) -> int:
-    """How many pairs are seen in all stages together.
+    """Number of pairs in all stages together.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def steps(self: Recipe,
     share: float,
     length: int, # see `pairs`
 ) -> int:
-    """Of a stage; a hard negative costs as much as half a pair.
+    """Number of steps of a stage, at least 1; a triple counts as 1.5 pairs.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def train_recipe(
     revision: str|None=None, # of the checkpoint that it starts from, on the Hub
     start: Branch|None=None, # to go on from; None: the recipe's own encoder
     **options, # of Branch.grow: until, piece_steps, mixed_precision, show_progress
-) -> Branch: # its history is of all stages, but of a visual one with several members
+) -> Branch: # its history has all stages, except for a visual one that averages several members
     """All stages of a recipe, each from the weights of the one before.
 
     Parameters
@@ -347,7 +347,7 @@ def train_recipe(
     Returns
     -------
     Branch
-        its history is of all stages, but of a visual one with several members
+        its history has all stages, except for a visual one that averages several members
     """
     start = branch = start or Branch.root(recipe.encoder(data, seed, device, revision), store)
     history, n = list(start.history), recipe.members

@@ -59,17 +59,17 @@ def _draw_rows(rows: Sequence, name: str, most: int|None) -> Sequence: # in thei
     return [rows[i] for i in sorted(rng.sample(range(len(rows)), most))]
 
 def load_similarity_tests(
-    source: str, # of these, or of SOURCES
-    most: int|None=None, # pairs of a test
+    source: str, # as for `load_sentences`, or one of SOURCES
+    most: int|None=None, # highest number of pairs of a test; None: all, and 30 of the microworld
 ) -> dict[str, Scored]: # dev and corpora.STS -> first and second sentences, and scores
     """STS-B dev and the seven tests; of the microworld seven parts of its own.
 
     Parameters
     ----------
     source : str
-        of these, or of SOURCES
+        as for `load_sentences`, or one of SOURCES
     most : int|None, default None
-        pairs of a test
+        highest number of pairs of a test; None: all, and 30 of the microworld
 
     Returns
     -------
@@ -161,8 +161,8 @@ def load_translated_sentences(
 
 def load_language_tests(
     language: str,
-    source: str, # of these, or of SOURCES
-    most: int|None=None, # pairs of each
+    source: str, # as for `load_sentences`, or one of SOURCES
+    most: int|None=None, # highest number of pairs of each; None: all; the microworld has at most 100
 ) -> dict[str, Scored]: # dev, and the test under the name that the paper's Table 5 gives the score
     """STS-B in a language; of the microworld pairs of its own.
 
@@ -170,9 +170,9 @@ def load_language_tests(
     ----------
     language : str
     source : str
-        of these, or of SOURCES
+        as for `load_sentences`, or one of SOURCES
     most : int|None, default None
-        pairs of each
+        highest number of pairs of each; None: all; the microworld has at most 100
 
     Returns
     -------
@@ -190,7 +190,7 @@ def load_transfer_tasks(
     names: Sequence[str], # of transfer.TASKS; of the microworld "place", "verb"
     most: int|None=None, # rows of each part, drawn
 ) -> dict[str, dict[str, list[tuple]]]: # name -> train, and test and dev where there are such -> rows
-    """What a linear classifier shall learn from frozen vectors.
+    """Classification tasks for a linear classifier over frozen vectors.
 
     Parameters
     ----------

@@ -143,12 +143,13 @@ class _Public(_Declared):
     def singles(self) -> Sequence[str]:
         dataset, = corpora.datasets_with_role("sentences")
         self.reads(dataset.name, None, dataset.train.split)
-        return self.clean.drop_test_rows("sentences", self.first(corpora.load_examples(dataset.name)))
+        rows = corpora.load_examples(dataset.name, revision=self.revisions.get(dataset.name))
+        return self.clean.drop_test_rows("sentences", self.first(rows))
 
     def documents(self, words: int=40) -> dict:
         dataset, = corpora.datasets_with_role("documents")
         self.reads(dataset.name, None, dataset.train.split)
-        texts = corpora.documents(dataset.name, dataset.train.split)
+        texts = corpora.documents(dataset.name, dataset.train.split, self.revisions.get(dataset.name))
         paragraphs = (p for text in texts for p in text.split("\n\n") if len(p.split()) >= words)
         paragraph_sample = itertools.islice(paragraphs, self.limit("documents"))
         return dict(documents=self.clean.drop_test_rows("documents", paragraph_sample, within=True))
@@ -236,10 +237,16 @@ def triples(self: _Papers) -> dict:
 
 # %% ../../nbs/api/4_recipes/02_sources.ipynb #704d32b0
 SOURCES = dict(microworld=_Microworld, public=_Public, papers=_Papers)
+# kinds that are stored in the same field of TrainingData, with other texts
+_ALTERNATIVES = {"multilingual": ("sentences", "visual", "held_out"), "blocks": ("documents",)}
 
 def _check(source: str, kinds: Collection[str], languages: Sequence[str], limits: Mapping[str, int]) -> None:
     one_of(*SOURCES)("source", source)
     for kind in (*kinds, *limits): one_of(*KINDS)("kind", kind)
+    for kind, others in _ALTERNATIVES.items():
+        if kind in kinds and (both := [other for other in others if other in kinds]):
+            raise ValueError(f"kinds={list(kinds)}: {kind} and {', '.join(both)} are different texts for one "
+                             "field of TrainingData; expected one of them. Load each by a call of its own")
     if unknown := [l for l in languages if l not in LANGUAGES[1:]]:
         raise ValueError(f"languages={list(languages)}: {', '.join(unknown)} cannot be learnt here; "
                          f"there are {', '.join(LANGUAGES[1:])}, and English always")
@@ -263,13 +270,12 @@ def load_training_data(
     languages: Sequence[str]=LANGUAGES[1:], # of translations with English
     # of translations and mixtures, e.g. ("stsb", "ntrex128"); None: all
     sets: Collection[str]|None=None,
-    limits: Mapping[str, int]|None=None, # kind -> rows to read; what it does not name is as the source says
-    longest: int|None=None, # words of a sentence
+    limits: Mapping[str, int]|None=None, # kind -> rows to read; other kinds have the limits of the source
+    longest: int|None=None, # highest number of words of a sentence; None: no limit
     revisions: Mapping[str, str]|None=None, # name on the Hub -> commit, where it is not the declared one
     seed: int=0, # of the order of blocks
 ) -> TrainingData:
-    """What an experiment trains on, without what its tests hold. ValueError says what a source does not
-    have.
+    """Training data of some kinds, without the sentences of tests.
 
     Parameters
     ----------
@@ -286,9 +292,9 @@ def load_training_data(
     sets : Collection[str]|None, default None
         of translations and mixtures, e.g. ("stsb", "ntrex128"); None: all
     limits : Mapping[str, int]|None, default None
-        kind -> rows to read; what it does not name is as the source says
+        kind -> rows to read; other kinds have the limits of the source
     longest : int|None, default None
-        words of a sentence
+        highest number of words of a sentence; None: no limit
     revisions : Mapping[str, str]|None, default None
         name on the Hub -> commit, where it is not the declared one
     seed : int, default 0
@@ -297,6 +303,12 @@ def load_training_data(
     Returns
     -------
     TrainingData
+
+    Raises
+    ------
+    ValueError
+        If a source, kind or language is unknown, if the source lacks a kind, if two kinds would be stored in
+        the same field, or if a test sentence is left after cleaning.
     """
     limits, kinds = dict(limits or {}), [kind for kind in KINDS if kind in set(kinds)] or list(kinds)
     _check(source, kinds, languages, limits)
@@ -313,8 +325,8 @@ def load_training_data(
 def load_hub_nli_pairs(
     revision: str|None=None, # another commit of the Hub than the declared one
 ) -> Sequence[Pair]: # premise, what follows from it
-    """Pixel-Linguist's allNLI: the pairs of SNLI and MNLI that entail. Its set holds all three classes, and
-    rows that lack a text; neither is here. Decontaminate before use.
+    """The entailment pairs of Pixel-Linguist's allNLI (SNLI and MNLI); its other classes and rows that lack
+    a text are left out. Decontaminate before use.
 
     Parameters
     ----------
@@ -338,7 +350,7 @@ def load_scored_pairs(
     languages: Iterable[str]=LANGUAGES,
     n: int|None=None, # at most; None: all, and 100 of the microworld
 ) -> dict[str, Scored]: # language -> pairs
-    """What similarity is tested on.
+    """Scored pairs of STS-B, or of the microworld.
 
     Parameters
     ----------

@@ -203,7 +203,7 @@ class ConditionGrid:
     load_base : Callable[[str], Any]
         base -> its encoder before training; one with a head is evaluated by it
     training_options : Mapping[str, Any]
-        of `Branch.grow`
+        of `Branch.grow`; `mixed_precision` is required
     look_every : int
         steps between two evaluations on dev
     measure_extra : Callable[[Any], Mapping[str, Any]]|None, default None
@@ -219,7 +219,7 @@ class ConditionGrid:
     tests: Mapping[str, Scored] # of `load_similarity_tests`: dev, and those that are reported
     make_stage: Callable[[str, str, float|None], Stage] # base, condition, rate of the second task -> stage
     load_base: Callable[[str], Any] # base -> its encoder before training; one with a head is evaluated by it
-    training_options: Mapping[str, Any] # of `Branch.grow`
+    training_options: Mapping[str, Any] # of `Branch.grow`; `mixed_precision` is required
     look_every: int # steps between two evaluations on dev
     measure_extra: Callable[[Any], Mapping[str, Any]]|None = None # encoder -> further metrics, JSON values
     # base, condition, seed; None: always
@@ -244,7 +244,7 @@ def _as_evaluated(encoder: Any) -> Any: return WithHead(encoder) if encoder.has_
 def score(self: ConditionGrid,
     encoder: Any,
     names: Iterable[str], # of the tests
-) -> dict[str, float]: # 100 times Spearman's correlation over all pairs of a test
+) -> dict[str, float]: # 100 times Spearman's correlation over all pairs of a test; 0 where it is undefined
     """Scores of the tests; of an encoder with a head by the vectors of the head.
 
     Parameters
@@ -256,7 +256,7 @@ def score(self: ConditionGrid,
     Returns
     -------
     dict[str, float]
-        100 times Spearman's correlation over all pairs of a test
+        100 times Spearman's correlation over all pairs of a test; 0 where it is undefined
     """
     scores = sts.points(_as_evaluated(encoder), {name: self.tests[name] for name in names})
     return {name: float(np.nan_to_num(score)) for name, score in scores.items()}
@@ -267,7 +267,8 @@ def measure(self: ConditionGrid,
     names: Sequence[str], # of the tests
     extra: bool=True, # whether to add the further metrics
 ) -> dict[str, Any]:
-    """Scores of the tests, and on dev alignment (of pairs with a score of 4 or more of 5) and uniformity.
+    """Scores of the tests, and on dev alignment (of pairs with a score of 4 or more of 5; NaN if there are
+    none) and uniformity.
 
     Parameters
     ----------
@@ -287,7 +288,7 @@ def measure(self: ConditionGrid,
     a, b = (encoder.encode(list(side), show_progress=False) for side in (first, second))
     further = self.measure_extra(encoder) if extra and self.measure_extra else {}
     return self.score(encoder, names) | {
-        "alignment": geometry.alignment(a[similar], b[similar]),
+        "alignment": geometry.alignment(a[similar], b[similar]) if similar else float("nan"),
         "uniformity": geometry.uniformity(np.unique(np.concatenate([a, b]), axis=0))} | dict(further)
 
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #f9873c40
@@ -403,6 +404,14 @@ def evaluate_all(self: ConditionGrid,
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #f9e76472
 BEFORE_TRAINING = "before training" # the condition of a base that is not trained, as tables call it
 
+def _select_scores(scores: pd.DataFrame, base: str, condition: str, test: str|Sequence[str]) -> pd.Series:
+    names = [test] if isinstance(test, str) else list(test)
+    rows = scores[(scores["base"] == base) & (scores["condition"] == condition)]
+    if not len(rows): raise KeyError((base, condition))
+    if not set(names) <= set(rows): return pd.Series(dtype=float)
+    rows = rows.set_index("seed")[names].dropna()
+    return pd.Series([np.mean(list(values)) for values in rows.itertuples(index=False)], rows.index, float)
+
 def scores_by_seed(
     scores: pd.DataFrame, # of `ConditionGrid.evaluate_all`
     base: str,
@@ -430,11 +439,7 @@ def scores_by_seed(
     KeyError
         Where the condition was not trained on the base.
     """
-    names = [test] if isinstance(test, str) else list(test)
-    rows = scores[(scores["base"] == base) & (scores["condition"] == condition)]
-    if not len(rows): raise KeyError((base, condition))
-    if not set(names) <= set(rows): return np.array([])
-    return np.array([np.mean(list(values)) for values in rows[names].dropna().itertuples(index=False)])
+    return _select_scores(scores, base, condition, test).to_numpy()
 
 def estimate_lead(
     scores: pd.DataFrame, # of `ConditionGrid.evaluate_all`
@@ -464,8 +469,9 @@ def estimate_lead(
     """
     label = label or (test if isinstance(test, str) else ", ".join(test))
     quantity = f"{base}: {condition} minus {other}" + ("" if test == "Avg." else f", {label}")
-    pairs = zip(scores_by_seed(scores, base, condition, test), scores_by_seed(scores, base, other, test))
-    return results.over_seeds([a - b for a, b in pairs], quantity)
+    first, second = (_select_scores(scores, base, name, test) for name in (condition, other))
+    return results.over_seeds([first[seed] - second[seed] for seed in first.index if seed in second.index],
+                              quantity)
 
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #5abb6938
 def _defined(p: float) -> float: return float(p) if np.isfinite(p) else 1.
@@ -528,7 +534,7 @@ def settle_on_bases(
 ) -> list[results.Part]: # one per base, in their order
     """Of each base: is the lead above 0? One t-test per base over seeds, corrected together (Holm).
 
-    With a single seed there is no test, and each part is inconclusive.
+    A base with a single seed has no test: its part is inconclusive, and is not counted in the correction.
 
     Parameters
     ----------
@@ -545,7 +551,8 @@ def settle_on_bases(
         p = _defined(ttest_1samp(lead.by_seed, 0).pvalue) if lead.n_seeds > 1 else None
         quantity = f"{lead.quantity}, t-test over seeds:"
         parts.append(results.settle_p_value(p, quantity, difference=lead.value, reason="one seed"))
-    if all(part.low is not None for part in parts): parts = results.holm_correct(parts)
+    corrected = iter(results.holm_correct(part for part in parts if part.low is not None))
+    parts = [part if part.low is None else next(corrected) for part in parts]
     return [dataclasses.replace(part, estimate=lead) for part, lead in zip(parts, leads)]
 
 # %% ../../nbs/api/4_recipes/08_two_task.ipynb #9f39abff

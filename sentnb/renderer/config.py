@@ -200,7 +200,7 @@ def to_dict(self: RenderConfig) -> dict[str, Any]: # strings, numbers and lists
 def from_dict(cls: RenderConfig,
     values: dict[str, Any], # as from `to_dict`; missing settings have their defaults
 ) -> RenderConfig:
-    """Restore a config; ValueError names unknown settings.
+    """Restore a config.
 
     Parameters
     ----------
@@ -210,6 +210,11 @@ def from_dict(cls: RenderConfig,
     Returns
     -------
     RenderConfig
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown or its value is not accepted.
     """
     unknown = set(values) - set(cls.__dataclass_fields__)
     if unknown:

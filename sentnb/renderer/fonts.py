@@ -115,7 +115,10 @@ def find_fonts(
     first: tuple=(), # font files or folders to search first
     family: str="Noto Sans", # if `fonts` contains no names, the file of this family is used as well
 ) -> list[tuple[Path, str]]: # path and sha256 of each font
-    """Find font files by name. FontMissing says how to install a font, FontWarning which file differs.
+    """Find font files by name.
+
+    FontMissing, with the way to install it, if a font is in no folder. Warns (`FontWarning`) if no file
+    of a name has the pinned sha256.
 
     Parameters
     ----------

@@ -87,7 +87,9 @@ class TextRenderer:
     another thread held would stay locked in the child, which creates its own pen. Pickle stores the
     config and the font paths.
 
-    To draw in another font, use `RenderConfig(family="Noto Serif")`.
+    To draw in another font, use `RenderConfig(family="Noto Serif")`. FontMissing if a font of the config
+    is in no folder, PangoMissing if the libraries that draw are not installed. Warns (`FontWarning`) if
+    letters do not fit into a strip, or if a font file differs from the pinned one.
 
     >>> from sentnb.renderer import RenderConfig, TextRenderer
     >>> strips = TextRenderer(RenderConfig(strategy="words"))(["a cat", "a longer sentence"])
@@ -106,8 +108,7 @@ class TextRenderer:
     Raises
     ------
     ValueError
-        For a file or folder in `fonts` that would not be used; FontWarning if letters do not fit into a
-        strip.
+        For a file or folder in `fonts` that would not be used.
     """
     BLOCK = 4_000 # characters laid out at once, which limits the time and Pango's 32-bit positions
     MARKS = 256 # consecutive combining marks in a block; the time of their layout is quadratic
@@ -117,6 +118,7 @@ class TextRenderer:
         fonts: Iterable[str|Path]=(), # font files or folders, searched before SENTNB_FONTS and the system's
         cache_size: int=32_768, # images of words and bigrams, about 1 KB each; older ones are dropped
     ):
+        integer(0)("cache_size", cache_size)
         libraries() # raises PangoMissing before the search for fonts
         config = config or RenderConfig()
         font_paths = tuple(map(Path, [fonts] if isinstance(fonts, (str, Path)) else fonts))
@@ -360,7 +362,7 @@ def __call__(self: TextRenderer,
     texts: Iterable[Any], # n texts: each a str, a pair (str, str), or with "words" a list of words
     max_patches: int|None=None, # of a strip, including the end patch; default that of the config
     long: str|None=None, # "truncate", "error" or "scroll"; default that of the config
-) -> Strips:
+) -> Strips: # m strips, one for each text; with "scroll" a long text has several, so that m >= n
     """Render texts. Of a text that exceeds `max_patches`
 
     - "truncate" draws the beginning, and may cut a letter, as PIXEL does (of a right-to-left line, the end
@@ -369,8 +371,8 @@ def __call__(self: TextRenderer,
     - "scroll" makes several strips, which together show the whole text, see `Strips.text_index`.
 
     A text of more than 4,000 characters (which fill the 529 patches of PIXEL) is laid out in blocks of at
-    most that many, if possible divided at spaces; each block starts at a patch border. GlyphsMissing
-    lists, once, the characters that are in no font.
+    most that many, if possible divided at spaces; each block starts at a patch border. Warns
+    (`GlyphsMissing`) about characters that are in no font, once for each.
 
     Parameters
     ----------
@@ -384,6 +386,12 @@ def __call__(self: TextRenderer,
     Returns
     -------
     Strips
+        m strips, one for each text; with "scroll" a long text has several, so that m >= n
+
+    Raises
+    ------
+    TypeError
+        For a single str, and for a text of another type.
     """
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts is one {type(texts).__name__}: expected a list of texts, "

@@ -43,7 +43,7 @@ def compare(
     published_table: str|None=None, # its name in data/paper; None means the same
     rows: Mapping[str, str]|None=None, # our row -> the paper's `row_key`, where they differ
     columns: Mapping[str, str]|None=None, # our column -> the paper's
-    factor: float=1.0, # ours is multiplied by it, e.g. 100 for correlations
+    factor: float=1.0, # positive; ours is multiplied by it, e.g. 100 for correlations
     demonstration: bool=False, # admit a demo, marked as such
 ) -> pd.DataFrame: # _COLUMNS, and model and named where the numbers have them (see Substitutes)
     """Compare every cell of a published table with ours; `scale` is the profile, or 'not run'.
@@ -61,7 +61,7 @@ def compare(
     columns : Mapping[str, str]|None, default None
         our column -> the paper's
     factor : float, default 1.0
-        ours is multiplied by it, e.g. 100 for correlations
+        positive; ours is multiplied by it, e.g. 100 for correlations
     demonstration : bool, default False
         admit a demo, marked as such
 
@@ -80,6 +80,7 @@ def compare(
     for name, mapping in (("row", rows), ("column", columns)):
         our_numbers[name] = [(mapping or {}).get(x, x) for x in our_numbers[name]]
     our_numbers[["ours", "low", "high"]] *= factor
+    if factor < 0: our_numbers[["low", "high"]] = our_numbers[["high", "low"]].to_numpy()
     merged = paper_table[["row", "column", "value", "printed"]].rename(columns={"value": "paper"})
     merged = merged.merge(our_numbers, on=["row", "column"], how="left", validate="one_to_one")
     known = set(zip(merged["row"], merged["column"]))

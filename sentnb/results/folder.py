@@ -8,7 +8,7 @@ __all__ = ['FOREIGN_DAYS', 'RECORDS', 'MACHINE_SETTINGS', 'RUNNING', 'PACKAGES',
            'code_sha256', 'notebook_path', 'is_code_changed', 'versions', 'hardware', 'peak_memory']
 
 # %% ../../nbs/api/1_results/06_folder.ipynb #6f01d3a2
-import contextlib, hashlib, json, os, platform, resource, subprocess, sys, threading, time
+import contextlib, glob, hashlib, json, os, platform, resource, subprocess, sys, threading, time
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +20,7 @@ FOREIGN_DAYS = 7 # how long the lock of a process on another machine counts, whi
 
 def describe_process(
     process: int, # its id
-) -> dict[str, Any]|None: # pid, host and start time; None: it does not live
+) -> dict[str, Any]|None: # pid, host and start time; None: there is none
     """What distinguishes a process from a later one with the same id, where the system tells it.
 
     Parameters
@@ -31,7 +31,7 @@ def describe_process(
     Returns
     -------
     dict[str, Any]|None
-        pid, host and start time; None: it does not live
+        pid, host and start time; None: there is none
     """
     try:
         with contextlib.suppress(PermissionError): os.kill(process, 0) # signal 0 only checks
@@ -67,6 +67,7 @@ def lock_owner(
     except (OSError, ValueError, TypeError, KeyError): return None
     return (process, purpose) if lives else None
 
+# %% ../../nbs/api/1_results/06_folder.ipynb #6f01d3a9
 def _create_whole(path: Path, content: str) -> None:
     "FileExistsError: the file exists. No process ever reads a part of the content."
     temporary = path.with_name(f"{path.name}-{os.getpid()}-{threading.get_ident()}")
@@ -78,6 +79,35 @@ def _create_whole(path: Path, content: str) -> None:
         with open(path, "x", encoding="utf-8") as file: file.write(content)
     finally: temporary.unlink(missing_ok=True)
 
+def _read_lock(path: Path) -> str|None: # None: there is no such file
+    try: return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError: return None
+
+def _remove_lock(path: Path, content: str|None) -> None:
+    "Remove a lock file with this content; another one, which a process has put there since, stays."
+    aside = path.with_name(f"{path.name}-{os.getpid()}-{threading.get_ident()}-removed")
+    try: path.rename(aside)
+    except FileNotFoundError: return
+    newer = _read_lock(aside)
+    if newer != content:
+        with contextlib.suppress(FileExistsError): _create_whole(path, newer)
+    aside.unlink()
+
+def _share_path(path: Path) -> Path:
+    "The file of this process beside a lock that another process holds for the same purpose."
+    return path.with_name(f".shared-{fingerprint([platform.node(), os.getpid()])[:12]}{path.name}")
+
+def _sharing_processes(path: Path) -> list[tuple[int, str]]: # process ids and purposes
+    "The other living processes that share a lock. The files of those that have ended are removed."
+    owners = []
+    for file in path.parent.glob(f".shared-{'?'*12}{glob.escape(path.name)}"):
+        if file == _share_path(path): continue
+        content, owner = _read_lock(file), lock_owner(file)
+        if owner: owners.append(owner)
+        else: _remove_lock(file, content)
+    return owners
+
+# %% ../../nbs/api/1_results/06_folder.ipynb #6f01d3ad
 def lock(
     path: Path, # of the lock file; its folder exists
     purpose: str="", # processes with the same purpose share the lock
@@ -97,18 +127,29 @@ def lock(
         the process that holds it for another purpose; None: the lock was taken
     """
     content = json.dumps(describe_process(os.getpid()) | dict(purpose=purpose))
+    share = _share_path(path)
     while True:
         with contextlib.suppress(FileExistsError):
             _create_whole(path, content)
-            return None
-        owner = lock_owner(path)
-        if owner and owner[0] != os.getpid(): return None if owner[1] == purpose else owner[0]
-        path.unlink(missing_ok=True)
+            break
+        current, owner = _read_lock(path), lock_owner(path)
+        if not owner or owner[0] == os.getpid(): _remove_lock(path, current)
+        elif owner[1] != purpose: return owner[0]
+        else:
+            share.unlink(missing_ok=True)
+            with contextlib.suppress(FileExistsError): _create_whole(share, content)
+            if lock_owner(path) == owner: return None # else it has ended meanwhile
+    # The file is created before this look, and a share before its: of two processes one sees the other.
+    others = [process for process, shared in _sharing_processes(path) if shared != purpose]
+    if others: path.unlink(missing_ok=True)
+    else: share.unlink(missing_ok=True)
+    return others[0] if others else None
 
 def unlock(path: Path) -> None:
-    "Give up a lock, if this process holds it."
-    owner = lock_owner(path)
-    if owner and owner[0] == os.getpid(): path.unlink(missing_ok=True)
+    "Give up a lock, if this process holds or shares it."
+    for file in (path, _share_path(path)):
+        owner = lock_owner(file)
+        if owner and owner[0] == os.getpid(): file.unlink(missing_ok=True)
 
 # %% ../../nbs/api/1_results/06_folder.ipynb #6f01d3a8
 RECORDS = ("claims.csv", "claims.json", "numbers.csv", "quotes.csv") # beside run.json
@@ -155,9 +196,8 @@ def _figure_names(files: Iterable[str]) -> set[str]: return {name.partition(".")
 
 def _recorded_figures(folder: Path) -> set[str]:
     "The names of the figures of the run that is recorded in a folder; no record: none."
-    try: record = json.loads((folder/"run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError): return set()
-    return _figure_names(record.get("figures", ()))
+    try: return _figure_names(json.loads((folder/"run.json").read_text(encoding="utf-8"))["figures"])
+    except (OSError, ValueError, TypeError, KeyError): return set()
 
 def figures_since(
     folder: Path, # of a run
@@ -209,12 +249,13 @@ def run_folder(
     settings: Mapping[str, Any], # JSON values
     seed: int=0,
 ) -> Path: # created
-    """Choose, create and lock the folder of a run.
+    """Choose and create the folder of a run.
 
-    It is figures/NN_name/<profile>, or <profile>-KEY beside it where a run with other settings is
-    recorded or at work.
+    It is figures/NN_name/<profile>, which is locked for this process; or <profile>-KEY beside it, which
+    needs no lock, if a run with other settings is recorded or at work in the first.
 
-    With `SENTNB_REPLACE=1` (`sentnb run --replace`) a recorded run is replaced. Either is printed.
+    With `SENTNB_REPLACE=1` (`sentnb run --replace`) a recorded run is replaced. A line is printed if a
+    run is replaced, or if the second folder is used.
 
     Parameters
     ----------

@@ -256,7 +256,7 @@ def anchor(
 def anchor_tags(
     names: Iterable[str], # of `anchor`
 ) -> str: # HTML
-    """Places that a link leads to, without anything to see.
+    """Invisible targets of links.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def collapsible(
     summary: str, # text
     body: str, # HTML
 ) -> str:
-    """What opens at a click.
+    """A section that opens at a click.
 
     Parameters
     ----------

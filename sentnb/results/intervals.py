@@ -34,6 +34,11 @@ def interval(
     -------
     Interval
         (low, high); (None, None) for a single value
+
+    Raises
+    ------
+    ValueError
+        If there is no value, or one is not finite.
     """
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or not len(x) or not np.isfinite(x).all():
@@ -62,6 +67,11 @@ def paired_difference(
     -------
     Interval
         of mean(a - b)
+
+    Raises
+    ------
+    ValueError
+        If their numbers differ.
     """
     a, b = np.asarray(values_a, dtype=np.float64), np.asarray(values_b, dtype=np.float64)
     if a.shape != b.shape:
@@ -141,6 +151,7 @@ def redraw_counts(
     np.ndarray
         float64 [1 + n, size]; the first row is the sample itself, all ones
     """
+    _check_redraws(size, n)
     rng = np.random.default_rng(derive_seed(seed, stream))
     return np.concatenate([np.ones((1, size)), rng.multinomial(size, np.full(size, 1/size), size=n)])
 
@@ -158,7 +169,7 @@ def _redrawn(arrays: list, n: int, seed: int, stream: str, mixed: bool) -> Itera
 
 def bootstrap(
     statistic: Callable[..., float], # of the resampled arrays
-    *arrays: Sequence, # each [n, ...]; the same items are drawn from all
+    *arrays: Sequence, # each [items, ...]; the same items are drawn from all
     n: int=1000, # redraws
     level: float=0.95,
     seed: int=0,
@@ -173,7 +184,7 @@ def bootstrap(
     statistic : Callable[..., float]
         of the resampled arrays
     *arrays : Sequence
-        each [n, ...]; the same items are drawn from all
+        each [items, ...]; the same items are drawn from all
     n : int, default 1000
         redraws
     level : float, default 0.95
@@ -189,6 +200,12 @@ def bootstrap(
     -------
     tuple[float, float]
         percentiles of the statistic
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ without `mixed`, or if the statistic is not finite on a redraw (with "leave
+        out": on all of them).
     """
     arrays, sizes = [np.asarray(array) for array in arrays], [len(array) for array in arrays]
     if not sizes or not all(sizes) or len(set(sizes)) > 1 and not mixed:
@@ -224,6 +241,11 @@ def wilson(
     -------
     tuple[float, float]
         low, high; fractions
+
+    Raises
+    ------
+    ValueError
+        Unless 0 <= right <= n and n > 0.
     """
     if not 0 <= right <= n or n < 1 or not 0 < level < 1:
         raise ValueError(f"{right} of {n} at level {level}: "

@@ -174,7 +174,7 @@ def to_latex(
     comparison: pd.DataFrame|Sequence[pd.DataFrame], # of results.compare: one per scale, of one table
     name: str, # "pixel_table5": the label
     caption: str, # text
-    short: str="", # of the tables that go on with it; "" means the caption
+    short: str="", # caption of the tables that continue the first; "" means `caption`
 ) -> str: # needs \usepackage{booktabs}
     r"""A published table and ours below each of its rows, as LaTeX tables that fit on a page.
 
@@ -187,7 +187,7 @@ def to_latex(
     caption : str
         text
     short : str, default ""
-        of the tables that go on with it; "" means the caption
+        caption of the tables that continue the first; "" means `caption`
 
     Returns
     -------

@@ -10,7 +10,8 @@ import json, re, sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from ..core import figures_dir, write_atomic
+from ..core import write_atomic
+from ..core.paths import figures_root
 from .run import Record, load_run
 
 # %% ../../nbs/api/1_results/09_prose_numbers.ipynb #80e1d002
@@ -29,7 +30,7 @@ def small_run(
     Record
     """
     notebook, _, folder = name.partition("/")
-    return load_run(figures_dir(notebook, "small").with_name(folder or "small"))
+    return load_run(figures_root()/notebook/(folder or "small"))
 
 Quote = tuple[float, float|None, float|None] # value, low, high
 
@@ -125,7 +126,9 @@ def fill(
     Raises
     ------
     ValueError
-        On an unknown name.
+        If a name is unknown.
+    FileNotFoundError
+        If a quoted experiment has no saved run.
     """
     return _QUOTED.sub(partial(_updated, record=record, load=load), text)
 

@@ -31,11 +31,25 @@ _IDS = {"Table": "Table {}", "Figure": "Figure {}", "Algorithm": "Algorithm {}",
         "Eq.": "Equation {}", "equation of section": "Equation (unnumbered, Sec. {})",
         "section": "Text only (Sec. {})", "appendix": "Text only (App. {})"}
 
+def _count(first: str, last: str) -> list[str]:
+    "5, 8 -> 5 6 7 8; C.1, C.3 -> C.1 C.2 C.3; 4a, 4c -> 4a 4b 4c"
+    (stem, start), (last_stem, end) = (_COUNTED.fullmatch(number).groups() for number in (first, last))
+    names = []
+    if stem == last_stem and start.isdigit() and end.isdigit():
+        names = [f"{stem}{i}" for i in range(int(start), int(end) + 1)]
+    elif stem == last_stem and start.isalpha() and end.isalpha():
+        names = [f"{stem}{chr(i)}" for i in range(ord(start), ord(end) + 1)]
+    if names: return names
+    raise ValueError(f"'{first} to {last}': expected a range such as 5 to 8, C.1 to C.3 or 4a to 4c; "
+                     "name each of them")
+
+_COUNTED = re.compile(r"(.*?)(\d+|[A-Za-z])") # C. and 1, 4 and a
+
 def _numbers(text: str) -> Iterator[str]:
     "1, 2 and 5 to 8 -> 1 2 5 6 7 8"
     for part in re.split(r", and |, | and ", " ".join(text.split())):
         first, _, last = part.partition(" to ")
-        yield from map(str, range(int(first), int(last) + 1)) if last else (first,)
+        yield from _count(first, last) if last else (first,)
 
 def find_citations(
     text: str, # a sentence, or a docstring
@@ -51,6 +65,11 @@ def find_citations(
     -------
     list[tuple[str, str]]
         paper, id as the catalogue has it
+
+    Raises
+    ------
+    ValueError
+        For a range whose ends do not belong together, such as "3 to C.2".
     """
     rows = []
     for name, segment in _PAPER.findall(" ".join(text.split())): # a citation may continue on the next line
@@ -250,7 +269,7 @@ def describe_state(
     paper: str, # one of results.PAPERS
     id: str, # of the catalogue
     shown_at: Mapping[str, bool], # scale -> whether a run of that scale shows it, the largest last
-    cells_at: Mapping[str, tuple[int, int]]={}, # scale -> `cells`, of a table
+    cells_at: Mapping[str, tuple[int, int]]={}, # scale -> `count_cells` of a table
     formulas: Mapping[tuple[str, str], str]={}, # of the library
 ) -> tuple[str, str]: # one of STATES, and the state in words
     """What has become of a row of the catalogue.
@@ -264,7 +283,7 @@ def describe_state(
     shown_at : Mapping[str, bool]
         scale -> whether a run of that scale shows it, the largest last
     cells_at : Mapping[str, tuple[int, int]], default {}
-        scale -> `cells`, of a table
+        scale -> `count_cells` of a table
     formulas : Mapping[tuple[str, str], str], default {}
         of the library
 
@@ -309,7 +328,7 @@ def referenced_rows(
 def short_id(
     id: str, # of the catalogue
 ) -> str: # "Sec. 5.1" of "Text only (Sec. 5.1)"
-    """A row of the catalogue as one says it.
+    """The short name of a row of the catalogue.
 
     Parameters
     ----------

@@ -87,10 +87,11 @@ _LASTING = ("notebook", "profile", "seed", "settings", "substitutes_for", "data"
             "per_seed", "sha256", "figures")
 
 def _unchanged_record(path: Path, record: Mapping) -> Mapping|None: # the record that stands
-    "What run.json says, where it says the same of the evidence and is of no worse a commit; else None."
+    "The recorded run.json if it describes the same evidence, and not modified code where ours is committed."
     try: recorded = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError): return None
     current = json.loads(json.dumps(record))
+    if not isinstance(recorded, dict): return None
     if any(recorded.get(name) != current[name] for name in _LASTING): return None
     return None if recorded["code"]["dirty"] and not current["code"]["dirty"] else recorded
 
@@ -186,6 +187,8 @@ def add(self: Run,
     ------
     ValueError
         If it is not finite, was added before, or its bounds make no interval.
+    TypeError
+        If it or a bound is no number.
     """
     key, name = (str(table), str(row), str(column)), f"{table}: {row}, {column}"
     if any(text.splitlines() != [text] for text in key):
@@ -233,7 +236,13 @@ def add_seeds(self: Run,
 @patch
 def data(self: Run, name: str, revision: str|None=None, fingerprint: str|None=None,
          rows: int|None=None) -> None:
-    "Name a data set that the run read."
+    """Record a data set that the run read.
+
+    Raises
+    ------
+    ValueError
+        If it was recorded with other values before.
+    """
     entry = dict(revision=revision, fingerprint=fingerprint, rows=rows)
     known = self._record["data"].setdefault(name, entry)
     if known != entry: raise ValueError(f"data {name!r} was named before, as {known}; now {entry}")
@@ -312,8 +321,8 @@ def value(self: Run, table: str, row: str, column: str) -> float:
 @patch
 def table(self: Run,
     name: str,
-    rows: Sequence[str]|None=None, # in this order; None: all, as they were written
-    columns: Sequence[str]|None=None, # in this order; None: all
+    rows: Sequence[str]|None=None, # in this order (with `long`: as written); None: all, as they were written
+    columns: Sequence[str]|None=None, # in this order (with `long`: as written); None: all
     digits: int=2,
     intervals: bool=False, # each cell as "1.8 [-2.4, 6.2]"
     long: bool=False, # a number a line, with its interval and seeds
@@ -325,9 +334,9 @@ def table(self: Run,
     ----------
     name : str
     rows : Sequence[str]|None, default None
-        in this order; None: all, as they were written
+        in this order (with `long`: as written); None: all, as they were written
     columns : Sequence[str]|None, default None
-        in this order; None: all
+        in this order (with `long`: as written); None: all
     digits : int, default 2
     intervals : bool, default False
         each cell as "1.8 [-2.4, 6.2]"
@@ -486,6 +495,15 @@ def quotes(self: Run) -> pd.DataFrame:
     return pd.DataFrame(list(self._quotes.values()), columns=QUOTES).set_index("name")
 
 # %% ../../nbs/api/1_results/07_run.ipynb #5457d8c8
+def _check_finite(claim: str, verdict: Part|Verdict) -> None:
+    for part in single_parts(verdict):
+        numbers = {name: getattr(part, name) for name in ("value", "low", "high", "margin")}
+        wrong = [f"{name} {x}" for name, x in numbers.items() if x is not None and not math.isfinite(x)]
+        if wrong:
+            raise ValueError(f"claim {claim}, {part.rule!r}: {', '.join(wrong)}: expected finite numbers; "
+                             "check the names of `cell`, which is NaN where the run has no such number, or "
+                             "use not_run()")
+
 @patch
 def claim(self: Run,
     id: str|Claim, # "pixel-9"
@@ -526,11 +544,19 @@ def claim(self: Run,
     -------
     str
         the verdict as it is recorded
+
+    Raises
+    ------
+    ValueError
+        If the claim is unknown or was settled before, or if a number of a part is not finite.
+    TypeError
+        If a part is no `Part` or `Verdict`.
     """
     name = claim(id.id if isinstance(id, Claim) else id).id
     if name in self._claims:
         raise ValueError(f"claim {name} was settled before: {self._claims[name].verdict}")
     verdict = as_verdict(parts)
+    _check_finite(name, verdict)
     if premise: verdict = replace(verdict, premise=premise)
     if base is None: base = ", ".join(dict.fromkeys(self.substitutes_for.values()))
     self._claims[name] = replace(verdict, base=base, comment=comment)
@@ -556,6 +582,7 @@ def claim_on_base(self: Run, base: str, id: str, verdict: Verdict) -> str: # the
     str
         the verdict as it is recorded
     """
+    _check_finite(id, verdict)
     self._other_bases.setdefault(base, {})[id] = replace(verdict, base=base)
     return _recorded(verdict, self.profile)
 
@@ -578,10 +605,10 @@ def verdicts(self: Run) -> pd.DataFrame:
 # %% ../../nbs/api/1_results/07_run.ipynb #e6ef6c2b
 @patch
 def save(self: Run) -> Path: # the folder
-    """Write numbers.csv, claims.csv and run.json; an error while writing leaves the old three. Figures of an
-    earlier run, which this one did not draw, are removed.
+    """Write numbers.csv, claims.csv, claims.json, quotes.csv and run.json; an error while writing leaves the
+    old files. Figures of an earlier run, which this one did not draw, are removed.
 
-    A run that comes to what stands there already, file by file, leaves its record too, and says so.
+    If no file would change, the earlier record is kept with its date and commit, and a line says so.
 
     Returns
     -------
@@ -657,10 +684,22 @@ def _read_quotes(path: Path) -> dict[str, tuple]:
     def number(text): return float(text) if text else None
     return {row["name"]: tuple(number(row[name]) for name in QUOTES[1:]) for row in rows}
 
+def _read_record(path: Path) -> dict[str, Any]:
+    "run.json; ValueError names a file that is not the record of a run."
+    try: record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error: problem = f"not JSON ({error})"
+    else:
+        if isinstance(record, dict) and record.keys() >= _RECORDED: return record
+        problem = "not the record of a run"
+    raise ValueError(f"{path} is {problem}: expected an object with {', '.join(sorted(_RECORDED))}; run the "
+                     "notebook again")
+
+_RECORDED = {"notebook", "profile", "code", "began", "sha256"} # in every run.json
+
 def load_run(
     folder: str|Path, # holds run.json, numbers.csv, claims.csv, claims.json and quotes.csv
 ) -> Record:
-    """Read a run back.
+    """Read a run back. A figure that was deleted is no error.
 
     Parameters
     ----------
@@ -673,13 +712,15 @@ def load_run(
 
     Raises
     ------
+    FileNotFoundError
+        If a file is missing.
     ValueError
-        If its numbers or figures are not the ones that the run wrote.
+        If run.json cannot be read, or if a file is not the one that the run wrote.
     """
     folder = Path(folder)
     if not (folder/"run.json").is_file():
         raise FileNotFoundError(f"no run.json in {folder}: nothing was run there, or it did not end")
-    details = json.loads((folder/"run.json").read_text(encoding="utf-8"))
+    details = _read_record(folder/"run.json")
     figures = {name: sha256 for name, sha256 in details.get("figures", {}).items() if (folder/name).is_file()}
     for name, expected in (details["sha256"] | figures).items():
         if file_sha256(folder/name) != expected:
@@ -715,7 +756,7 @@ def describe_run(
     figures = Path(os.environ.get("SENTNB_FIGURES") or project_root()/"figures")
     path = figures/notebook/profile/"run.json"
     if not path.is_file(): return f"{notebook} has not been run at {profile}."
-    details = json.loads(path.read_text(encoding="utf-8"))
+    details = _read_record(path)
     commit = str(details["code"]["commit"])[:10]
     changed = "; code changed since this run" if is_code_changed(details) else ""
     return f"Run at {profile} on {details['began'][:10]}, commit {commit}{changed}."

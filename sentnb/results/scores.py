@@ -141,7 +141,7 @@ def by_seed(self: Scores,
 
 @patch
 def fixed(self: Scores, row: Hashable) -> bool:
-    "Whether no seed has touched the row: its items are the same for all of several seeds."
+    "Whether a row has several seeds, and the same items for each of them."
     first, *later_items = (self._items[row, seed] for seed in self.seeds(row))
     def is_same(items): return len(items) == len(first) and all(map(np.array_equal, items, first))
     return bool(later_items) and all(map(is_same, later_items))
@@ -164,7 +164,11 @@ def _lead_over_items(self: Scores, rows: list, baselines: list, seed: Any) -> tu
     if not all(group[0].ndim for group in groups): return None, None
     # The mean of the differences: what both have cancels exactly.
     if self.statistic is np.mean and len(groups) == 2:
-        return bootstrap(np.mean, groups[0][0] - groups[1][0], **self.lead_draws)
+        (first, *_), (second, *_) = groups
+        if first.shape != second.shape:
+            raise ValueError(f"{rows[0]!r} has {len(first)} items and {baselines[0]!r} {len(second)}: "
+                             "expected the same items of both, in one order")
+        return bootstrap(np.mean, first - second, **self.lead_draws)
     ends = np.cumsum([len(group) for group in groups])
     def lead(*arrays):
         shared = arrays[ends[-1]:]
@@ -180,7 +184,7 @@ def lead(self: Scores,
     over: Hashable|list, # a list: the mean of several
     named: str|None=None, # what `over` is called; None: its labels, with "and" between them
 ) -> Estimate: # paired over the seeds that all have; with one of them, over items
-    """What a row has more than others; compared with a line (`> 0`) it is a part of a claim.
+    """The score of a row minus that of others; compared with a margin (`> 0`) it is a part of a claim.
 
     Parameters
     ----------
@@ -195,6 +199,11 @@ def lead(self: Scores,
     -------
     Estimate
         paired over the seeds that all have; with one of them, over items
+
+    Raises
+    ------
+    ValueError
+        If the rows have no seed in common, or are compared over different numbers of items.
     """
     rows, baselines = _as_rows(row), _as_rows(over)
     common = set.intersection(*(set(self.seeds(name)) for name in (*rows, *baselines)))
@@ -242,7 +251,13 @@ def settle_family(self: Scores,
     -------
     Part|Verdict
         of a single pair its part
+
+    Raises
+    ------
+    ValueError
+        For another direction.
     """
+    if direction not in (">", "<"): raise ValueError(f"direction={direction!r}: expected '>' or '<'")
     def settled(lead): return lead > margin if direction == ">" else lead < margin
     pairs = [self.lead(row, baseline) for row in rows for baseline in baselines if row != baseline]
     if len(pairs) == 1: return settled(pairs[0])

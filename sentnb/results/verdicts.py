@@ -218,6 +218,11 @@ def settle(
     Returns
     -------
     Part
+
+    Raises
+    ------
+    ValueError
+        For another direction, or if the lower bound is above the upper one or is NaN.
     """
     if direction not in (">", "<"): raise ValueError(f"direction={direction!r}: expected '>' or '<'")
     low, high = difference or (None, None)
@@ -253,14 +258,23 @@ def settle_p_value(
     Returns
     -------
     Part
+
+    Raises
+    ------
+    ValueError
+        If p is NaN or not a probability.
     """
     if p is None: return Part(quantity, INCONCLUSIVE, "<", level, test="p-value", reason=reason)
+    if not 0 <= p <= 1:
+        raise ValueError(f"{quantity} p={p}: expected a probability from 0 to 1, or None if no test could be "
+                         "made, e.g. because all values are equal")
     if difference is None:
         verdict = HOLDS if p < level else FAILS if p > 1 - level else INCONCLUSIVE
     else:
         verdict = INCONCLUSIVE if p >= level else HOLDS if difference > 0 else FAILS
     return Part(quantity, verdict, "<", level, difference, p, p, "p-value")
 
+# %% ../../nbs/api/1_results/03_verdicts.ipynb #f0a1e00a
 def not_run(
     quantity: str="", # what was not measured, and why
 ) -> Part:
@@ -359,9 +373,10 @@ class Verdict:
         verdicts = [part.verdict for part in self.parts]
         if self.premise: return CANNOT_TEST
         if self.decided_by_first: return verdicts[0]
+        if set(verdicts) <= {CANNOT_TEST, NOT_RUN}: # nothing was measured that could be counted
+            return CANNOT_TEST if CANNOT_TEST in verdicts else NOT_RUN
         if self.least is None:
             if FAILS in verdicts: return FAILS
-            if set(verdicts) == {CANNOT_TEST, NOT_RUN}: return CANNOT_TEST
             return verdicts[0] if len(set(verdicts)) == 1 else INCONCLUSIVE
         if verdicts.count(HOLDS) >= self.least: return HOLDS
         return FAILS if len(verdicts) - verdicts.count(FAILS) < self.least else INCONCLUSIVE

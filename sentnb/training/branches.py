@@ -26,7 +26,7 @@ from .stages import Stage
 def average_weights(
     encoders: Sequence[Any], # encoders of the same architecture, at least one
 ) -> Any: # a new encoder; the arguments are not changed
-    """The uniform average of the weights (section 5.1).
+    """The uniform average of the weights, as in the code of Pixel-Linguist.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def average_weights(
     Raises
     ------
     ValueError
-        If the architectures differ.
+        If the architectures differ, or if there are no encoders.
     """
     if not encoders: raise ValueError("average_weights received no encoders")
     states = [encoder.state_dict() for encoder in encoders]
@@ -213,7 +213,7 @@ def grow(self: Branch,
     stage: Stage,
     seed: int=0,
     until: float|None=None, # time limit on the clock time.monotonic(); None: no limit
-    piece_steps: int=50, # number of steps after which the time limit is validated
+    piece_steps: int=50, # number of steps after which the time limit is checked
     resume: bool=True, # False: train again, even if a checkpoint exists
     dev_key: Any=None, # JSON value that identifies `dev` in the cache key
     **options: Any, # options of fit: dev, eval_every, mixed_precision, weight_decay, workers, ...
@@ -231,7 +231,7 @@ def grow(self: Branch,
     until : float|None, default None
         time limit on the clock time.monotonic(); None: no limit
     piece_steps : int, default 50
-        number of steps after which the time limit is validated
+        number of steps after which the time limit is checked
     resume : bool, default True
         False: train again, even if a checkpoint exists
     dev_key : Any, default None

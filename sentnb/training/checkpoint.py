@@ -51,7 +51,7 @@ def check_same_settings(
     Raises
     ------
     ValueError
-        If they differ; the message lists the differences.
+        If the settings differ; the message lists the differences.
     """
     old, new = dict(_flatten(saved)), dict(_flatten(current))
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
@@ -148,7 +148,7 @@ def parse_minutes(
     Raises
     ------
     ValueError
-        If it is neither a number of steps nor of minutes.
+        If `save_every` is neither a number of steps nor a number of minutes.
     """
     if not isinstance(save_every, str): return integer(1)("save_every", save_every)
     if match := re.fullmatch(r"(\d+(?:\.\d+)?) minutes?", save_every): return float(match[1])

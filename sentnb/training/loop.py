@@ -18,10 +18,10 @@ from fastcore.basics import patch
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
-from ..core import run_on_rank0, one_of, progress
+from ..core import Rule, at_least, run_on_rank0, one_of, progress
 from ..encoders.base import TextsTruncated, check_encoder
 from ..losses.checks import defer_finite_checks
-from .stages import Batches, Stage, task_label, task_seed
+from .stages import SCHEDULES, Batches, Stage, task_label, task_seed
 from .checkpoint import Progress, parse_minutes, to_json_values
 from .gradients import accelerator_for, average_gradients, matmul_precision
 
@@ -54,6 +54,7 @@ def scheduled_learning_rate(
     -------
     float
     """
+    one_of(*SCHEDULES)("schedule", schedule)
     if step < warmup_steps: return peak*(step + 1)/warmup_steps
     if schedule == "inverse square root": return peak*math.sqrt(max(1, warmup_steps)/(step + 1))
     remaining = (steps - step)/max(1, steps - warmup_steps)
@@ -291,7 +292,9 @@ def divergence(self: Steps, problem: str, k: int, step: int) -> FloatingPointErr
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #2f023e9b
 class DevLoss:
-    """As `dev` of `fit`: minus the loss of dev examples. The stage has one task, its objective `dev_loss`.
+    """A score for the argument `dev` of `fit`: minus the loss of dev examples.
+
+    The stage must have one task, whose objective has a method `dev_loss`, as `Entailment` has.
 
     >>> fit(lens, [stage], folder, dev=DevLoss(held_out), eval_every=50)   # the stage has keep="best"
 
@@ -299,6 +302,11 @@ class DevLoss:
     ----------
     examples : Sequence[Any]
         none of them is trained on
+
+    Raises
+    ------
+    ValueError
+        If the stage is of another kind, or if there are no examples.
     """
     def __init__(self, examples: Sequence[Any]): # none of them is trained on
         if not len(examples): raise ValueError("DevLoss received no examples")
@@ -333,11 +341,15 @@ def _dev_row(score: float|dict, stage: Stage) -> dict:
     return row
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #5ec29f81
+_NORM = Rule("a number above 0, such as 1.0, or math.inf for no limit", lambda x: x > 0)
+
 def _check_run(encoder: Any, stages: Sequence[Stage], dev: Callable|None, save_every: int|str, precision: str,
-               **counts: int|None):
+               weight_decay: float, max_grad_norm: float, **counts: int|None):
     check_encoder(encoder, "training")
     parse_minutes(save_every)
     one_of("no", "tf32", "bf16", "fp16")("mixed_precision", precision)
+    at_least(0)("weight_decay", weight_decay)
+    _NORM("max_grad_norm", max_grad_norm)
     if torch.is_autocast_enabled(encoder.device.type):
         raise RuntimeError("fit was called inside torch.autocast, which caches the weights of the first "
                            "step; call it outside and use mixed_precision=")
@@ -437,13 +449,13 @@ def fit(
     save_every: int|str="5 minutes", # interval between checkpoints: a time or a number of steps
     mixed_precision: str="no", # "no", "tf32" (TF32 matrix products on a GPU), "bf16" or "fp16"
     weight_decay: float=0.0, # weight decay of AdamW
-    max_grad_norm: float=1.0, # maximal norm of a gradient
+    max_grad_norm: float=1.0, # maximal norm of a gradient; math.inf: no limit
     workers: int=0, # number of processes that make batches; 0: the main process
     show_progress: bool=True, # whether a progress bar is shown for each stage
     label: str|None=None, # text on the progress bar before the name of the stage
     stop_after: int|None=None, # number of steps after which this call ends; 0 only loads the checkpoint
     read_every: int|None=None, # number of steps after which losses are read; None: 1 on a CPU, 50 on a GPU
-) -> list[dict]: # a row for each step: stage, name, step, loss; also dev, dev_scores, truncated if present
+) -> list[dict]: # for each step: stage, name, step, loss; if present losses, dev, dev_scores, truncated
     """Train `encoder` in place through `stages`. After each stage it is saved in the folder `NN-name`.
 
     The function `dev` is not part of the checkpoint; pass the same one when resuming. At the end of a
@@ -483,7 +495,7 @@ def fit(
     weight_decay : float, default 0.0
         weight decay of AdamW
     max_grad_norm : float, default 1.0
-        maximal norm of a gradient
+        maximal norm of a gradient; math.inf: no limit
     workers : int, default 0
         number of processes that make batches; 0: the main process
     show_progress : bool, default True
@@ -498,7 +510,7 @@ def fit(
     Returns
     -------
     list[dict]
-        a row for each step: stage, name, step, loss; also dev, dev_scores, truncated if present
+        for each step: stage, name, step, loss; if present losses, dev, dev_scores, truncated
 
     Raises
     ------
@@ -506,12 +518,14 @@ def fit(
         If `output_dir` contains a run with other settings; the run is not changed.
     FloatingPointError
         If a loss or gradient is not finite; the message names the step.
+    RuntimeError
+        If `fit` is called inside torch.autocast.
     """
-    _check_run(encoder, stages, dev, save_every, mixed_precision, eval_every=eval_every,
+    options = dict(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+    _check_run(encoder, stages, dev, save_every, mixed_precision, **options, eval_every=eval_every,
                stop_after=stop_after, read_every=read_every)
     accelerator = accelerator_for(encoder, mixed_precision.replace("tf32", "no"))
     _check_tasks(encoder, stages, accelerator.num_processes)
-    options = dict(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
     settings = _settings(encoder, stages, eval_every, seed=seed, mixed_precision=mixed_precision, **options)
     run = Progress(output_dir, encoder, settings, accelerator)
     run.load(resume)

@@ -138,7 +138,7 @@ class Entailment(Supervised):
     target_type = int
 
     def is_valid(self, example: Sequence[Any]) -> bool:
-        return len(example) == 3 and type(example[-1]) is int and 0 <= example[-1] < self.classes
+        return len(example) == 3 and integer(0, self.classes - 1).accepts(example[-1])
 
     def state(self, encoder: Any) -> nn.Module:
         "The classifier."
@@ -157,11 +157,15 @@ class Entailment(Supervised):
 
     @torch.no_grad()
     def dev_loss(self, encoder: Any, state: nn.Module, examples: Sequence[Any]) -> float:
-        "The mean cross-entropy of examples that are not trained on, for early stopping (`loop.DevLoss`)."
+        """The mean cross-entropy of examples that are not trained on, for early stopping (`loop.DevLoss`).
+
+        Texts are truncated at the encoder's limit, not at the task's `max_length`."""
+        options = dict(normalize=False, show_progress=False)
+        if encoder.has_head: options["head"] = "keep"
         total = 0.
         for start in range(0, len(examples), 1024):
             *sides, targets = map(list, zip(*examples[start:start + 1024]))
-            vectors = [encoder.encode(side, normalize=False, show_progress=False) for side in sides]
+            vectors = [encoder.encode(side, **options) for side in sides]
             features = pair_features(*map(torch.from_numpy, vectors), product=self.product)
             logits = state(features.to(encoder.device)).float().cpu()
             total += F.cross_entropy(logits, torch.tensor(targets), reduction="sum").item()

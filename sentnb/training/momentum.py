@@ -63,6 +63,13 @@ class MomentumEncoder(nn.Module):
         dropout of the copy; None: the encoder's
     copied : Sequence[str]|None, default None
         parts that are copied, not averaged; None: those in HEADS
+
+    Raises
+    ------
+    TypeError
+        If a parameter is in half precision.
+    ValueError
+        If `decay`, `dropout` or `copied` does not fit.
     """
     def __init__(self,
         encoder: nn.Module, # online encoder, not wrapped for several processes
@@ -117,6 +124,11 @@ def update(self: MomentumEncoder,
     -------
     MomentumEncoder
         self
+
+    Raises
+    ------
+    ValueError
+        If the encoder's parameters have other names or shapes.
     """
     average, online = ({**dict(module.named_parameters()), **dict(module.named_buffers())}
                        for module in (self.encoder, encoder))
@@ -192,6 +204,8 @@ class Queue(nn.Module):
     ) -> Tensor: # bool [n, len]
         """Where a row of the queue came from the anchor's own example, so that it is not a negative.
 
+        False for rows and anchors of unknown examples (-1).
+
         Parameters
         ----------
         examples : Tensor
@@ -202,7 +216,8 @@ class Queue(nn.Module):
         Tensor
             bool [n, len]
         """
-        return examples[:, None] == self.examples[None]
+        sources = self.examples[None]
+        return (examples[:, None] == sources) & (sources >= 0)
 
     def extra_repr(self) -> str: return f"size={self.vectors.shape[0]}, dim={self.vectors.shape[1]}"
 

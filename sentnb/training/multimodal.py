@@ -37,7 +37,7 @@ class PictureSupCon(Objective):
     Parameters
     ----------
     pictures : np.ndarray
-        [N, height, width, channels]
+        uint8 or float32 [N, height, width, channels]; 3 channels for views="photograph"
     labels : np.ndarray
         int [N]
     patch_size : int, default 16
@@ -51,13 +51,14 @@ class PictureSupCon(Objective):
     positions : bool, default True
         whether patches have position embeddings
     scale : str, default "unit"
-        of bytes, for a new input layer: "unit", or "imagenet" as in the authors' code
+        how a new input layer scales uint8: "unit", or "imagenet" as in the authors' code
     own_patches : bool, default False
         True: grey patches of the PixelEncoder; False: a new input layer
     vit : str|None, default None
         model.safetensors of a ViT that initialises the input layer; None: random
     """
-    pictures: np.ndarray = dataclasses.field(compare=False, repr=False) # [N, height, width, channels]
+    # uint8 or float32 [N, height, width, channels]; 3 channels for views="photograph"
+    pictures: np.ndarray = dataclasses.field(compare=False, repr=False)
     labels: np.ndarray = dataclasses.field(compare=False, repr=False) # int [N]
     patch_size: int = 16 # side of a patch in pixels
     temperature: float = 0.07 # temperature tau
@@ -65,14 +66,14 @@ class PictureSupCon(Objective):
     variant: str = "supcon"
     views: str = "photograph" # "photograph" or "dropout"
     positions: bool = True # whether patches have position embeddings
-    scale: str = "unit" # of bytes, for a new input layer: "unit", or "imagenet" as in the authors' code
+    scale: str = "unit" # how a new input layer scales uint8: "unit", or "imagenet" as in the authors' code
     own_patches: bool = False # True: grey patches of the PixelEncoder; False: a new input layer
     vit: str|None = None # model.safetensors of a ViT that initialises the input layer; None: random
 
     def __post_init__(self):
+        _check_pictures(self.pictures, self.labels)
         if self.own_patches and (self.pictures.dtype != np.uint8 or self.vit):
             raise ValueError("own_patches=True expects uint8 pictures and vit=None")
-        _check_pictures(self.pictures, self.labels)
         is_photograph = self.pictures.dtype == np.uint8 and self.pictures.shape[3] == 3
         if self.views == "photograph" and not is_photograph:
             kind = f"{self.pictures.dtype} {list(self.pictures.shape)}"

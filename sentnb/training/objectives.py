@@ -67,7 +67,7 @@ class Batch:
     def explain_nonfinite(self,
         vectors: Tensor, # [len(texts), d]
     ) -> Iterator[None]:
-        """Context in which a FloatingPointError also names the texts whose vectors are not finite.
+        """Context in which a FloatingPointError also names the first text whose vector is not finite.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class Objective:
         Raises
         ------
         FloatingPointError
-            If it is not finite; the loop adds the step.
+            If the loss is not finite; the loop adds the step.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define loss")
 
@@ -186,9 +186,9 @@ def check_encoder(self: Objective,
     Raises
     ------
     TypeError
-        Or.
+        If the objective cannot train an encoder of this class.
     ValueError
-        If the objective cannot train this encoder.
+        If a setting of the encoder, or `max_length`, does not fit.
     """
 
 @patch
@@ -331,7 +331,7 @@ class TextObjective(Objective):
         Raises
         ------
         ValueError
-            If the view cannot read one.
+            If the view cannot read an example.
         """
         rows = []
         for index, example, row_rng in zip(rng.indices, examples, rng, strict=True):
@@ -423,10 +423,10 @@ class Distillation(TextObjective):
     Parameters
     ----------
     vectors : np.ndarray
-        the teacher's, float [examples, d]; compared by `settings`, not by ==
+        the teacher's, float [examples, d], row i for example i; compared by `settings`, not by ==
     view : View, default Single()
     """
-    # the teacher's, float [examples, d]; compared by `settings`, not by ==
+    # the teacher's, float [examples, d], row i for example i; compared by `settings`, not by ==
     vectors: np.ndarray = dataclasses.field(compare=False, repr=False)
     view: View = Single()
 

@@ -15,7 +15,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..core import at_least, in_range, validated, one_of, optional, positive, integer
+from ..core import Rule, at_least, validated, one_of, optional, positive, integer
 from ..encoders.base import set_dropout
 from ..losses.mutual_information import SAMPLES, VARIANTS, attention_mutual_information
 from ..losses.contrastive import (
@@ -27,8 +27,10 @@ from .objectives import Batch, TextObjective, embed
 from .views import Same, Single, View
 
 # %% ../../nbs/api/3_training/04_simcse.ipynb #c974e004
+_BELOW_ONE = Rule("a number from 0 to below 1", lambda x: 0 <= x < 1)
+
 @dataclasses.dataclass(frozen=True)
-@validated(variant=one_of(*VARIANTS))
+@validated(variant=one_of(*VARIANTS), samples=integer(1), pool_heads=integer(1))
 class AMI:
     """Attention mutual information of the two views, subtracted from a loss (miCSE, Eq. 3 to 5).
 
@@ -52,8 +54,8 @@ class AMI:
     pool_heads: int = 2 # number of adjacent heads in a tile (only "paper")
 
     def __post_init__(self):
-        if not self.weight > 0 or self.samples < 1:
-            raise ValueError(f"weight={self.weight}, samples={self.samples}: expected positive numbers; "
+        if not self.weight > 0:
+            raise ValueError(f"weight={self.weight}: expected a positive number; "
                              "use ami=None to omit the term")
         if self.layers is not None: object.__setattr__(self, "layers", tuple(self.layers))
 
@@ -174,6 +176,7 @@ class _Siamese(TextObjective): # compares a text with itself, optionally with at
         if self.ami: self.ami.select_layers(encoder)
 
 @dataclasses.dataclass(frozen=True)
+@validated(decay=_BELOW_ONE, dropout=optional(_BELOW_ONE), queue=integer(1))
 class Momentum:
     """Negatives from earlier batches, computed by a momentum encoder (miCSE, section 3.1).
 
@@ -194,14 +197,15 @@ class Momentum:
 @validated(temperature=positive(0.05), form=one_of("simcse", "printed"),
            negatives=one_of("batch", "zeros", "none"))
 class SimCSE(_Siamese):
-    """SimCSE (Gao et al. 2021, Eq. 1; Eq. 5 for triples), in one direction; with `ami` and `momentum` miCSE.
+    """SimCSE (Gao et al. 2021, Eq. 4; Eq. 5 for triples), in one direction; with `ami` and `momentum` miCSE.
 
     Parameters
     ----------
     temperature : float, default 0.05
         temperature tau
     negatives : str, default "batch"
-        or, for positive pairs only, "zeros" (`positive_info_nce`: miCSE, Table 4, as
+        "batch"; or, for positive pairs only, "zeros" (`positive_info_nce`: miCSE, Table 4, as released) or
+        "none" (`positive_attraction`)
     mlp : bool, default False
         whether SimCSE's head (linear layer and tanh) is added during training
     ami : AMI|None, default None
@@ -213,8 +217,9 @@ class SimCSE(_Siamese):
     view : View, default Same()
     """
     temperature: float = 0.05 # temperature tau
-    negatives: str = "batch" # or, for positive pairs only, "zeros" (`positive_info_nce`: miCSE, Table 4, as
-    # released) or "none" (`positive_attraction`)
+    # "batch"; or, for positive pairs only, "zeros" (`positive_info_nce`: miCSE, Table 4, as released) or
+    # "none" (`positive_attraction`)
+    negatives: str = "batch"
     mlp: bool = False # whether SimCSE's head (linear layer and tanh) is added during training
     ami: AMI|None = None # attention mutual information
     momentum: Momentum|None = None # momentum encoder and queue
@@ -224,6 +229,9 @@ class SimCSE(_Siamese):
     takes = (2, 3)
 
     def __post_init__(self):
+        if self.form == "printed" and self.negatives != "batch":
+            raise ValueError("form='printed' has the negatives of the batch, but "
+                             f"negatives={self.negatives!r} excludes them; use form='simcse'")
         if self.momentum and self.negatives != "batch":
             raise ValueError(f"momentum adds negatives, but negatives={self.negatives!r} excludes them; "
                              "use momentum=None")
@@ -370,7 +378,8 @@ def second_encoder(
     return second
 
 @dataclasses.dataclass(frozen=True)
-@validated(negatives=integer(0), variant=one_of("paper", "released"), dropout=optional(in_range(0, 1)))
+@validated(negatives=integer(0), variant=one_of("paper", "released"),
+           dropout=optional(_BELOW_ONE))
 class ContrastiveTension(_Siamese):
     """CT (Carlsson et al. 2021): two encoders with separate weights classify whether they read the same
     text.
@@ -414,7 +423,7 @@ class ContrastiveTension(_Siamese):
 # %% ../../nbs/api/3_training/04_simcse.ipynb #6b114202
 @patch
 def state(self: ContrastiveTension, encoder: Any) -> nn.Module:
-    "The first encoder, which is trained as well; with `dropout` the second one is read at that rate."
+    "The first encoder, which is trained as well; with `dropout`, also the second one at that rate."
     state = nn.Module()
     state.tower = copy.deepcopy(encoder)
     if self.dropout is None: return state
@@ -441,8 +450,8 @@ class MirrorBERT(_Siamese):
     `hidden` consecutive characters of the second view are replaced by the tokeniser's mask token, or by
     spaces if there is none (rendered text). The authors' settings for BERT are batches of 200, 50 tokens,
     a learning rate of 2e-5, one epoch of 10,000 sentences, and the mean of all positions, padding
-    included; ours leaves padding out. Drophead is not implemented. With `ami`, positions are compared by
-    index, also after the span, where the views are shifted.
+    included; the encoders of this library exclude padding. Drophead is not implemented. With `ami`,
+    positions are compared by index, also after the span, where the views are shifted.
 
     Parameters
     ----------

@@ -51,6 +51,11 @@ class Task:
         weight of the loss if tasks train together
     rng_index : int|None, default None
         position whose random numbers the task draws; None: its position in the stage
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range, or if the objective cannot use the examples.
     """
     examples: Sequence[Any] = dataclasses.field(repr=False) # texts, pairs or arrays, as the objective expects
     objective: Objective = InfoNCE()
@@ -91,6 +96,7 @@ _SETTINGS = ("batch_size", "learning_rate", "warmup_steps", "schedule", "accumul
 
 def _json_value(example: Any, arrays: Any) -> Any: # arrays: a digest that is updated by their bytes
     if isinstance(example, (list, tuple)): return [_json_value(part, arrays) for part in example]
+    if isinstance(example, np.generic): return example.item()
     if hasattr(example, "detach"): example = example.detach().cpu().numpy()
     if not isinstance(example, np.ndarray) or example.dtype == object: return example
     arrays.update(np.ascontiguousarray(example))
@@ -116,7 +122,9 @@ def _digest(examples: Sequence[Any]) -> str: # 16 hexadecimal digits
 def fingerprint_examples(
     examples: Sequence[Any], # texts, numbers, arrays, or tuples of them
 ) -> str: # 16 hexadecimal digits
-    """Identifies examples, read a thousand at a time; of `Rows`, which do not change, it is computed once.
+    """A fingerprint of the examples, which are read a thousand at a time.
+
+    That of `Rows`, which do not change, is computed once.
 
     Parameters
     ----------
@@ -127,6 +135,11 @@ def fingerprint_examples(
     -------
     str
         16 hexadecimal digits
+
+    Raises
+    ------
+    TypeError
+        For examples of other types.
     """
     if not isinstance(examples, Rows): return _digest(examples)
     if not hasattr(examples, "digest"): examples.digest = _digest(examples)
@@ -180,6 +193,11 @@ class Stage:
         weights that the next stage starts from: "last", or "best" on dev
     **settings : Any
         fields of a single `Task`: batch_size, learning_rate, warmup_steps, ...
+
+    Raises
+    ------
+    ValueError
+        If a setting of the stage or of a task does not fit.
     """
     name: str
     tasks: tuple[Task, ...]
@@ -275,6 +293,11 @@ def epochs(
     -------
     int
         number of steps, at least 1
+
+    Raises
+    ------
+    ValueError
+        If `n` is not positive, or if `batch_size` exceeds the number of examples.
     """
     if batch_size > len(examples):
         raise ValueError(f"batch_size={batch_size} exceeds the {len(examples)} examples")
@@ -323,15 +346,30 @@ def batch_indices(
     list[int]
         batch_size distinct indices
     """
-    if groups is not None:
-        per_epoch = len(_group_batches(groups, batch_size, derive_seed(seed, "order", 0)))
-        epoch, position = divmod(batch, per_epoch)
-        return _group_batches(groups, batch_size, derive_seed(seed, "order", epoch))[position]
-    epoch, position = divmod(batch, n//batch_size)
-    order = _shuffled_indices(n, derive_seed(seed, "order", epoch))
-    return list(order[position*batch_size:(position + 1)*batch_size])
+    return _Order(n, batch_size, seed, groups)[batch]
 
-@functools.lru_cache(2)   # consecutive batches belong to the same epoch
+class _Order:
+    "The batches of a task by their numbers; it keeps the order of the latest epoch."
+    def __init__(self, n: int, batch_size: int, seed: int, groups: tuple[str, ...]|None=None):
+        self.n = n
+        self.batch_size = batch_size
+        self.seed = seed
+        self.groups = groups
+        sizes = [n] if groups is None else Counter(groups).values()
+        self.per_epoch = sum(size//batch_size for size in sizes)
+        self.epoch = None
+
+    def __getitem__(self, batch: int) -> list[int]:
+        epoch, position = divmod(batch, self.per_epoch)
+        if epoch != self.epoch:
+            seed = derive_seed(self.seed, "order", epoch)
+            if self.groups is None: self.order = _shuffled_indices(self.n, seed)
+            else: self.order = _group_batches(self.groups, self.batch_size, seed)
+            self.epoch = epoch
+        if self.groups is not None: return self.order[position]
+        return list(self.order[position*self.batch_size:(position + 1)*self.batch_size])
+
+@functools.lru_cache(2)   # for calls of `batch_indices`: consecutive batches belong to the same epoch
 def _shuffled_indices(n: int, seed: int) -> array: # eight bytes an index
     order = array("q", range(n))
     random.Random(seed).shuffle(order)
@@ -426,6 +464,7 @@ class Batches(torch.utils.data.Dataset):
         self.seed = task_seed(seed, stage.name, task=stage.rng_index(task))
         self.end = stage.steps*self.task.accumulate
         size = self.task.batch_size
+        self.order = _Order(len(self.task.examples), size, self.seed, self.task.groups)
         self.rows = slice(process*size//processes, (process + 1)*size//processes)
 
     def __len__(self) -> int: return self.end - self.first
@@ -433,8 +472,7 @@ class Batches(torch.utils.data.Dataset):
     def __getitem__(self, k: int) -> Batch:
         task = self.task
         number = self.first + k
-        indices = batch_indices(len(task.examples), task.batch_size, number, self.seed, task.groups)
-        rng = BatchRNG(self.seed, number, indices[self.rows], self.rows.start)
+        rng = BatchRNG(self.seed, number, self.order[number][self.rows], self.rows.start)
         examples = [task.examples[i] for i in rng.indices]
         counts = Counter()
         try:

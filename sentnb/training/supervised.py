@@ -6,7 +6,7 @@
 __all__ = ['Supervised', 'CosineRegression', 'CoSENT', 'SupCon', 'Classification']
 
 # %% ../../nbs/api/3_training/10_supervised.ipynb #10797086
-import dataclasses, math
+import dataclasses, math, numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +44,7 @@ class Supervised(TextObjective):
         example: Sequence[Any],
     ) -> bool:
         "Whether an example has the expected form; here two texts and a finite number."
-        return len(example) == 3 and isinstance(example[-1], (int, float)) and math.isfinite(example[-1])
+        return len(example) == 3 and isinstance(example[-1], numbers.Real) and math.isfinite(example[-1])
 
     def batch(self, examples: Sequence[Any], rng: BatchRNG, encoder: Any, max_length: int|None) -> Batch:
         "The tensors of the texts, followed by the scores or labels, [n, 1]."
@@ -59,7 +59,7 @@ class Supervised(TextObjective):
         Raises
         ------
         ValueError
-            If one is invalid; the message gives its index.
+            If an example is invalid; the message gives its index.
         """
         for i, example in enumerate(examples):
             if isinstance(example, (tuple, list)) and self.is_valid(example): continue
@@ -154,7 +154,7 @@ class SupCon(Supervised):
     def get_texts(self, example: Sequence[Any]) -> str: return example[0]
 
     def is_valid(self, example: Sequence[Any]) -> bool:
-        return len(example) == 2 and isinstance(example[-1], int)
+        return len(example) == 2 and isinstance(example[-1], numbers.Integral)
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
         "Loss over the texts of all processes."
@@ -186,7 +186,7 @@ class Classification(Supervised):
     def get_texts(self, example: Sequence[Any]) -> str: return example[0]
 
     def is_valid(self, example: Sequence[Any]) -> bool:
-        return len(example) == 2 and type(example[-1]) is int and 0 <= example[-1] < self.classes
+        return len(example) == 2 and integer(0, self.classes - 1).accepts(example[-1])
 
     def state(self, encoder: Any) -> nn.Module:
         "The classifier."

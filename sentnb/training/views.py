@@ -73,7 +73,7 @@ def check_texts(
     examples: Sequence[Any],
     consumer: object, # object whose class the error message names
 ):
-    """Check that every example is a str.
+    """Check the examples.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def check_texts(
     Raises
     ------
     ValueError
-        If one is not; the message gives its index.
+        If an example is not a str; the message gives its index.
     """
     for i, example in enumerate(examples):
         if isinstance(example, str): continue
@@ -135,7 +135,7 @@ class View:
         Raises
         ------
         ValueError
-            If the view cannot read one; the message gives its index.
+            If the view cannot read an example; the message gives its index.
         """
         check_texts(examples, self)
 
@@ -231,7 +231,13 @@ class Pairs(View):
         return len(examples[0])
 
     def check(self, examples: Sequence[Any]):
-        "Check that all examples are pairs or all are triples of str."
+        """Check the examples.
+
+        Raises
+        ------
+        ValueError
+            Unless all are pairs of str or all are triples of str.
+        """
         first = examples[0]
         for i, example in enumerate(examples):
             texts = example if isinstance(example, (tuple, list)) else ()

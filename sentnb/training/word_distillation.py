@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from ..core import one_of, optional, positive, validated
 from ..encoders import base
 from ..encoders.words import WordTeacher, patch_shares, word_states
+from ..losses.checks import mean_across_processes
 from .objectives import Batch, Objective, check_length
 from .views import BatchRNG, check_texts
 
@@ -49,7 +50,7 @@ class WordDistillation(Objective):
         return Batch(tensors, texts)
 
     def loss(self, encoder: Any, state: nn.Module, batch: Batch) -> Tensor:
-        "The weighted mean over the words of a text, then the mean over texts."
+        "The weighted mean over the words of a text, then the mean over the texts of all processes."
         pixels, lengths, shares, weights, *teacher_tensors = batch.tensors
         targets, in_teacher = self.teacher.states(*teacher_tensors)
         states, _ = encoder.hidden_states(pixels, lengths)
@@ -59,6 +60,7 @@ class WordDistillation(Objective):
         if self.distance == "cosine": distance = 1 - F.cosine_similarity(predictions, targets, dim=-1)
         else: distance = (predictions - targets).square().mean(-1)
         loss = ((distance*weights).sum(1)/weights.sum(1).clamp(min=1e-6)).mean()
+        loss = mean_across_processes(loss, len(pixels))
         if not loss.isfinite(): raise FloatingPointError(f"the loss of word distillation is {loss.item()}")
         return loss
 

@@ -69,9 +69,7 @@ def read_pictures(
 
     Raises
     ------
-    TypeError
-        Or.
-    ValueError
+    TypeError or ValueError
         For an input that is not an image, or not made of rows of patch_size pixels.
     """
     config = config or RenderConfig()

@@ -6,7 +6,7 @@
 __all__ = ['SentenceModule', 'sentence_transformer']
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #bd95569e
-import dataclasses, importlib, json, os, tempfile, warnings
+import dataclasses, importlib, inspect, json, os, tempfile, warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -122,11 +122,11 @@ def _check_inputs(self: SentenceModule, inputs: Sequence[Any], prompt: str|None)
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #93b59481
 @patch
-def _warn_truncated(self: SentenceModule, count: int, n: int, limit: int) -> None:
+def _warn_truncated(self: SentenceModule, count: int, n: int, limit: str) -> None: # e.g. "at 64 patches"
     "Warn once, since sentence-transformers does not signal the end of a call of `encode`."
     if not count or self._has_warned: return
     self._has_warned = True
-    warnings.warn(f"{count} of {n} texts of a batch were truncated {self.encoder.describe_limit(limit)} "
+    warnings.warn(f"{count} of {n} texts of a batch were truncated {limit} "
                   "(further batches are not reported)", TextsTruncated, stacklevel=3)
 
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #93b59482
@@ -163,12 +163,12 @@ def preprocess(self: SentenceModule,
             strips = read_pictures(inputs, dataclasses.replace(self.encoder.render_config, max_patches=limit))
         else:
             strips = self.encoder.renderer(inputs, max_patches=limit)
-        self._warn_truncated(int(strips.truncated.sum()), len(inputs), limit)
+        self._warn_truncated(int(strips.truncated.sum()), len(inputs), self.encoder.describe_limit(limit))
         parts = dict(pixel_values=strips.pixels, num_patches=strips.num_patches, text_index=strips.text_index)
         return {name: torch.as_tensor(part) for name, part in parts.items()}
     if self._computes:
         with collect_truncations(Counter()) as counts: ids, mask = self.encoder.collate(inputs, limit)
-        self._warn_truncated(counts.total(), len(inputs), limit)
+        for description, count in counts.items(): self._warn_truncated(count, len(inputs), description)
         return dict(input_ids=ids, attention_mask=mask)
     vectors = self.encoder.encode(inputs, normalize=self.normalize, show_progress=False, head=self.head)
     return dict(sentence_embedding=torch.from_numpy(vectors))
@@ -218,6 +218,12 @@ def forward(self: SentenceModule,
 # %% ../../../nbs/api/2_encoders/09_adapters/03_sentence_transformers.ipynb #a762d6db
 _RECORD = "sentnb_module.json"
 
+def _loads_alone(kind: type) -> bool:
+    "Whether `from_pretrained` needs nothing but the folder."
+    if not hasattr(kind, "from_pretrained"): return False
+    _, *options = inspect.signature(kind.from_pretrained).parameters.values()
+    return all(option.default is not option.empty or option.kind == option.VAR_KEYWORD for option in options)
+
 @patch
 def save(self: SentenceModule,
     output_path: str|Path, # a folder; other files are kept
@@ -241,7 +247,7 @@ def save(self: SentenceModule,
     ValueError
         For safe_serialization=False.
     TypeError
-        For an encoder that is not defined in sentnb.encoders.
+        For an encoder that is not defined in sentnb.encoders, or that `load` could not read.
     """
     record, output = self.get_config_dict(), Path(output_path)
     if not safe_serialization:
@@ -249,6 +255,9 @@ def save(self: SentenceModule,
     name, can_save = record["encoder"], hasattr(self.encoder, "save_pretrained")
     if not name.startswith("sentnb.encoders.") or "<" in name or not can_save:
         raise TypeError(f"{name} cannot be saved: expected a class of sentnb.encoders with save_pretrained")
+    if not _loads_alone(type(self.encoder)):
+        raise TypeError(f"{name} cannot be saved: expected a class whose from_pretrained needs only the "
+                        "folder, so that `load` can read it; use the encoder's own save_pretrained")
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=".saving-") as temporary:
         new = self.encoder.save_pretrained(Path(temporary)/"encoder")
@@ -315,9 +324,7 @@ def load(cls: SentenceModule,
 
     Raises
     ------
-    FileNotFoundError
-        Or.
-    ValueError
+    FileNotFoundError or ValueError
         If the folder was not written by `save`.
     """
     folder = _download_module(model_name_or_path, subfolder, revision=revision, token=token,

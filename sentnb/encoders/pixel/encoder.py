@@ -148,8 +148,17 @@ def collate(self: PixelEncoder,
     -------
     tuple[torch.Tensor, torch.Tensor]
         input of `forward`, on the CPU: uint8 [n, 16, 16p] and int64 [n]
+
+    Raises
+    ------
+    ValueError
+        If a text scrolls over several strips.
     """
     strips = self.renderer(texts, max_patches=max_length)
+    if len(strips) != len(texts):
+        raise ValueError(f"{len(texts)} texts scroll over {len(strips)} strips (long='scroll'): expected one "
+                         "strip for each text; use encoder.replace(long='truncate'), or `encode`, which "
+                         "averages the strips of a text")
     limit = self.describe_limit(max_length or self.renderer.config.max_patches)
     report_truncation(int(strips.truncated.sum()), len(texts), limit, silent=True)
     return torch.from_numpy(strips.pixels), torch.from_numpy(strips.num_patches)
@@ -495,7 +504,7 @@ def _hash_rows(words: np.ndarray) -> np.ndarray: # uint64 [m, b/8] -> [m]
     return (words*(factors | np.uint64(1))).sum(1)
 
 def distinct_rows(
-    patches: torch.Tensor, # uint8 [m, b], b a multiple of 8, on the CPU
+    patches: torch.Tensor, # uint8 [m, b], on the CPU
 ) -> tuple[torch.Tensor, torch.Tensor]: # the k distinct rows; the number of each row among them
     """Rows are compared by a hash of 64 bits, then byte by byte. If two hashes collide, all rows are
     returned.
@@ -503,7 +512,7 @@ def distinct_rows(
     Parameters
     ----------
     patches : torch.Tensor
-        uint8 [m, b], b a multiple of 8, on the CPU
+        uint8 [m, b], on the CPU
 
     Returns
     -------
@@ -511,7 +520,8 @@ def distinct_rows(
         the k distinct rows; the number of each row among them
     """
     parts = patches.split(16*PATCHES) # to limit the memory of the intermediate results
-    hashes = np.concatenate([_hash_rows(part.contiguous().numpy().view(np.uint64)) for part in parts])
+    padding = 0, -patches.shape[1] % 8 # to words of 8 bytes
+    hashes = np.concatenate([_hash_rows(F.pad(part, padding).numpy().view(np.uint64)) for part in parts])
     _, first, index = np.unique(hashes, return_index=True, return_inverse=True)
     distinct, index = patches[torch.from_numpy(first)], torch.from_numpy(index.reshape(-1))
     if all(torch.equal(distinct[i], part) for i, part in zip(index.split(16*PATCHES), parts)):

@@ -41,22 +41,29 @@ def whitening(
 # %% ../../../nbs/api/2_encoders/04_pixel/03_patches.ipynb #421febd4
 @patch
 def fit_pixel_normalization(self: PixelEncoder,
-    texts: list[str], # a sample of some hundred texts
-    floor: float=0.05, # minimum standard deviation, of pixels in [0, 1] or of a component
+    texts: list[str], # a sample of a few hundred texts
+    floor: float=0.05, # minimum standard deviation of pixels in [0, 1]; with "whiten", as in `whitening`
 ) -> PixelEncoder: # itself
     """Fit mean and scale of the 256 pixel positions, or their whitening, to the patches of texts.
+
+    Whitening uses only patches with ink.
 
     Parameters
     ----------
     texts : list[str]
-        a sample of some hundred texts
+        a sample of a few hundred texts
     floor : float, default 0.05
-        minimum standard deviation, of pixels in [0, 1] or of a component
+        minimum standard deviation of pixels in [0, 1]; with "whiten", as in `whitening`
 
     Returns
     -------
     PixelEncoder
         itself
+
+    Raises
+    ------
+    ValueError
+        If the encoder has pixel_normalization=False, or if the texts have too few patches.
     """
     if not self.config.pixel_normalization:
         raise ValueError("this encoder has pixel_normalization=False: there is nothing to fit")
@@ -106,7 +113,7 @@ def _rarity(patches: Sequence[bytes], count: torch.Tensor, strips: Counter, in_g
 def _regression(
     encoder: PixelEncoder,
     pixels: torch.Tensor, # uint8 [m, 1, 256], patches
-    count: torch.Tensor, # float64 [m], frequency of each patch
+    count: torch.Tensor, # float64 [m], number of strips that contain each patch
     target: torch.Tensor, # float64 [m]
     ridge: float,
 ) -> tuple[torch.Tensor, torch.Tensor]: # float64 coefficients [f + 1], the last is the bias; mean feature [f]
@@ -127,19 +134,19 @@ def _regression(
 # %% ../../../nbs/api/2_encoders/04_pixel/03_patches.ipynb #2c4bddb4
 @patch
 def fit_patch_weights(self: PixelEncoder, # with patch_features
-    texts: list[str], # a sample of some thousand texts, in all languages
+    texts: list[str], # a sample of a few thousand texts, in all languages
     groups: Sequence|None=None, # group of each text, e.g. its language; the lowest rarity over groups is used
     ridge: float=1., # added to the diagonal of the normal equations
 ) -> PixelEncoder: # itself
     """Fit the patch weights to inverse document frequencies, by ridge regression on the features.
 
-    The mean weight over the patches of `texts` is 1, and the features are centred. Call
+    The mean weight over the patches of `texts` is about 1, and the features are centred. Call
     `fit_pixel_normalization` first.
 
     Parameters
     ----------
     texts : list[str]
-        a sample of some thousand texts, in all languages
+        a sample of a few thousand texts, in all languages
     groups : Sequence|None, default None
         group of each text, e.g. its language; the lowest rarity over groups is used
     ridge : float, default 1.
@@ -149,6 +156,12 @@ def fit_patch_weights(self: PixelEncoder, # with patch_features
     -------
     PixelEncoder
         itself
+
+    Raises
+    ------
+    ValueError
+        If the encoder has patch_features=0, if there is not one group for each text, or if the texts have too
+        few different patches.
     """
     if not self.config.patch_features:
         raise ValueError("this encoder has patch_features=0: there is nothing to fit")

@@ -104,6 +104,11 @@ def from_dict(cls: PixelConfig,
     Returns
     -------
     PixelConfig
+
+    Raises
+    ------
+    ValueError
+        If a value is not supported, such as another activation than "gelu".
     """
     if values.get("hidden_act", "gelu") != "gelu":
         raise ValueError(f"hidden_act={values['hidden_act']!r} is not supported: expected 'gelu'")
@@ -146,7 +151,7 @@ def sincos_positions(
 
 # %% ../../../nbs/api/2_encoders/04_pixel/01_vit.ipynb #72f3f19f
 def container(**children: nn.Module) -> nn.Module:
-    "A container of container submodules, for the nested names of PIXEL's state dict."
+    "A module of the given submodules, for the nested names of PIXEL's state dict."
     module = nn.Module()
     for name, child in children.items(): module.add_module(name, child)
     return module

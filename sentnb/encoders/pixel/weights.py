@@ -31,9 +31,9 @@ def _with_dropout(config: PixelConfig, dropout: float|None) -> PixelConfig: # No
 def _with_long(render: RenderConfig, long: str|None) -> RenderConfig: # None: unchanged
     return render if long is None else dataclasses.replace(render, long=long)
 
-def _with_fonts(render: RenderConfig, saved: RenderConfig, fonts: tuple[Path, ...]) -> RenderConfig:
-    "Use the fonts of the checkpoint, unless `render` names others."
-    if not fonts or render.fonts: return render
+def _with_fonts(render: RenderConfig, saved: RenderConfig) -> RenderConfig:
+    "Use the fonts of the checkpoint, unless `render` names fonts or another family than the default."
+    if render.fonts or render.family not in (RenderConfig.family, saved.family): return render
     return dataclasses.replace(render, family=saved.family, fonts=saved.fonts)
 
 def _select_fonts(fonts: Iterable[Path], render: RenderConfig) -> tuple[Path, ...]:
@@ -44,7 +44,7 @@ def _select_fonts(fonts: Iterable[Path], render: RenderConfig) -> tuple[Path, ..
 def replace(self: PixelEncoder,
     head: bool|None=None, # whether to have PIXEL's head (newly initialised if missing); None: unchanged
     dropout: float|None=None, # rate of states and attention; None: unchanged
-    render: RenderConfig|None=None, # how text is drawn; None: unchanged
+    render: RenderConfig|None=None, # how text is drawn; without fonts, in the same ones; None: unchanged
     long: str|None=None, # for texts past max_patches: "truncate", "error" or "scroll"; None: as in `render`
 ) -> PixelEncoder: # a copy on the same device, in eval mode
     """Copy an encoder with another head, dropout or drawing, like `dataclasses.replace`.
@@ -56,7 +56,7 @@ def replace(self: PixelEncoder,
     dropout : float|None, default None
         rate of states and attention; None: unchanged
     render : RenderConfig|None, default None
-        how text is drawn; None: unchanged
+        how text is drawn; without fonts, in the same ones; None: unchanged
     long : str|None, default None
         for texts past max_patches: "truncate", "error" or "scroll"; None: as in `render`
 
@@ -66,7 +66,7 @@ def replace(self: PixelEncoder,
         a copy on the same device, in eval mode
     """
     config = dataclasses.replace(self.config, head=self.config.head if head is None else head)
-    render = _with_fonts(render or self.render_config, self.render_config, self.fonts)
+    render = _with_fonts(render or self.render_config, self.render_config)
     copy = type(self)(_with_dropout(config, dropout), _with_long(render, long))
     copy.fonts = _select_fonts(self.fonts, render)
     state = copy.state_dict()
@@ -220,6 +220,10 @@ def from_pretrained(cls: PixelEncoder,
 
     Raises
     ------
+    FileNotFoundError
+        If the checkpoint cannot be found.
+    OSError
+        If it cannot be downloaded.
     ValueError
         For missing or unknown weights, and for another kind of encoder.
     """
@@ -235,7 +239,7 @@ def from_pretrained(cls: PixelEncoder,
         state = _fit_state(state, config)
     fonts = _select_fonts(folder.iterdir(), saved)
     is_saved, config = render is None, _with_dropout(config, dropout)
-    render = _with_long(_with_fonts(render or saved, saved, fonts), long)
+    render = _with_long(_with_fonts(render or saved, saved), long)
     with naming_file(folder/"config.json") if is_saved else contextlib.nullcontext():
         encoder = cls(config, render)
     encoder.fonts = _select_fonts(fonts, render)

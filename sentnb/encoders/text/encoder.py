@@ -529,7 +529,7 @@ def from_pretrained(cls: TextEncoder,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
     pooling: str|None=None, # one of POOLINGS; None: as saved, else "mean"
     max_length: int|None=None, # None: as saved, else the positions of the model
-    revision: str|None=None, # on the Hub; pin it
+    revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
     device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     long: str|None=None, # "truncate" or "error"; None: as saved, else "truncate"
     dropout: float|None=None, # rate for training; None: as saved
@@ -547,7 +547,7 @@ def from_pretrained(cls: TextEncoder,
     max_length : int|None, default None
         None: as saved, else the positions of the model
     revision : str|None, default None
-        on the Hub; pin it
+        on the Hub; None: the commit of `MODELS`, else the newest
     device : str|torch.device|None, default None
         None: a GPU if torch sees one, else the CPU
     long : str|None, default None

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
-from ...core import derive_seed
+from ...core import derive_seed, integer
 from ..base import encoder_property, evaluating, resolve_device
 from ..checkpoints import Pushable
 from .self_attention import attention_backend
@@ -41,7 +41,8 @@ def _with_new_head(encoder: TextEncoder) -> nn.Module:
         except ValueError:
             name = type(encoder.model).__name__
             raise ValueError(f"{name} has no masked-language-model head in transformers") from None
-        model = model.to(encoder.model.dtype)   # the dtype of the configuration may differ
+        # the dtype of the configuration may differ
+        model = model.to(device=encoder.device, dtype=encoder.model.dtype)
         setattr(model, model.base_model_prefix, encoder.model)
         model.tie_weights()
     return model
@@ -284,6 +285,7 @@ def fill(self: MaskedLanguageModel,
     list[list[tuple[str, float]]]
         for each [MASK] the k most likely tokens with their probabilities
     """
+    integer(1, self.config.vocab_size)("k", k)
     tokenizer = self.encoder.tokenizer
     ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
     chosen = ids == tokenizer.mask_token_id
@@ -329,7 +331,7 @@ def save_pretrained(self: MaskedLanguageModel,
 @patch(cls_method=True)
 def from_pretrained(cls: MaskedLanguageModel,
     name: str|Path, # a name in data/checkpoints, a folder, or a Hub id
-    revision: str|None=None, # on the Hub; pin it
+    revision: str|None=None, # on the Hub; None: the commit of `MODELS`, else the newest
     device: str|torch.device|None=None, # None: a GPU if torch sees one, else the CPU
     **masking: float, # mask_ratio, mask_share, random_share; default: as saved
 ) -> MaskedLanguageModel: # in eval mode, float32
@@ -340,7 +342,7 @@ def from_pretrained(cls: MaskedLanguageModel,
     name : str|Path
         a name in data/checkpoints, a folder, or a Hub id
     revision : str|None, default None
-        on the Hub; pin it
+        on the Hub; None: the commit of `MODELS`, else the newest
     device : str|torch.device|None, default None
         None: a GPU if torch sees one, else the CPU
     **masking : float

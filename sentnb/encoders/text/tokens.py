@@ -15,6 +15,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from ...core import integer, optional
 from ..base import chunk_rows, iterate_texts, length_chunks
 
 # %% ../../../nbs/api/2_encoders/06_text/01_tokens.ipynb #4ce0056a
@@ -99,12 +100,15 @@ def train_wordpiece(
     Raises
     ------
     ValueError
-        If vocab_size is too small for the alphabet.
+        If the texts contain no characters, if vocab_size is too small for the alphabet, or if max_alphabet is
+        not a positive integer.
     """
     if isinstance(texts, Iterator): texts = list(texts)
     cleaner = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     normalizer = normalizers.Sequence([normalizers.NFC(), cleaner])
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    integer(len(SPECIAL_TOKENS) + 1)("vocab_size", vocab_size)
+    optional(integer(1))("max_alphabet", max_alphabet)
     characters = _alphabet(texts, normalizer, vocab_size//4 if max_alphabet is None else max_alphabet)
     # Han characters and punctuation are words of their own and never continue a word
     def continues_word(c): return len(pre_tokenizer.pre_tokenize_str(normalizer.normalize_str("a" + c))) == 1
@@ -135,8 +139,9 @@ def train_characters(
     vocab_size: int=1024, # maximum number of tokens, including the five special ones; rarer ones are [UNK]
     lowercase: bool=True,
 ) -> PreTrainedTokenizerFast: # [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
-    """A vocabulary of the most frequent characters, including spaces. The same texts give the same
-    vocabulary.
+    """Create a vocabulary of the most frequent characters, including spaces.
+
+    The same texts give the same vocabulary.
 
     Parameters
     ----------
@@ -150,6 +155,11 @@ def train_characters(
     -------
     PreTrainedTokenizerFast
         [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4
+
+    Raises
+    ------
+    ValueError
+        If the texts contain no characters, or if vocab_size leaves no room for one.
     """
     if vocab_size <= len(SPECIAL_TOKENS):
         raise ValueError(f"vocab_size={vocab_size} is too small: {len(SPECIAL_TOKENS)} special tokens "

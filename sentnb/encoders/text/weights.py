@@ -206,8 +206,7 @@ def load_checkpoint(
 ) -> tuple[nn.Module, object, dict, Path]: # model (float32, eval), tokeniser, content of sentnb.json, folder
     """Load a checkpoint from this library or the Hub: safetensors only, no remote code.
 
-    ValueError names a weight that is missing or has another shape. Warns if an encoder is loaded without
-    the projections that define its vectors.
+    Warns if an encoder is loaded without the projections that define its vectors.
 
     Parameters
     ----------
@@ -224,6 +223,11 @@ def load_checkpoint(
     -------
     tuple[nn.Module, object, dict, Path]
         model (float32, eval), tokeniser, content of sentnb.json, folder
+
+    Raises
+    ------
+    ValueError
+        If a weight is missing or has another shape, or if a file is broken.
     """
     folder = text_folder(name, revision, convert)
     if auto is AutoModel and is_averaged(folder):
