@@ -68,7 +68,8 @@ def plain_descent(parameters, weight_decay, fused=None):
 
 PROCESSES = multiprocessing.get_context("forkserver")   # fresh processes that share the time of the imports
 PROCESSES.set_forkserver_preload(["torch", "torch._dynamo", "accelerate", "pytest", "hypothesis",
-                                  "sentnb.training", "sentnb.encoders"])
+                                  "sentnb.training", "sentnb.encoders.multimodal",
+                                  "sentnb.encoders.text.encoder", "transformers.models.bert.modeling_bert"])
 
 
 def start(target, *arguments, **options):
