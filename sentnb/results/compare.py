@@ -43,7 +43,7 @@ def compare(
     published_table: str|None=None, # its name in data/paper; None means the same
     rows: Mapping[str, str]|None=None, # our row -> the paper's `row_key`, where they differ
     columns: Mapping[str, str]|None=None, # our column -> the paper's
-    factor: float=1.0, # positive; ours is multiplied by it, e.g. 100 for correlations
+    factor: float=1.0, # ours is multiplied by it, e.g. 100 for correlations, -1 for a loss
     demonstration: bool=False, # admit a demo, marked as such
 ) -> pd.DataFrame: # _COLUMNS, and model and named where the numbers have them (see Substitutes)
     """Compare every cell of a published table with ours; `scale` is the profile, or 'not run'.
@@ -61,7 +61,7 @@ def compare(
     columns : Mapping[str, str]|None, default None
         our column -> the paper's
     factor : float, default 1.0
-        positive; ours is multiplied by it, e.g. 100 for correlations
+        ours is multiplied by it, e.g. 100 for correlations, -1 for a loss
     demonstration : bool, default False
         admit a demo, marked as such
 
