@@ -19,7 +19,7 @@ from sentnb.experiments.notebooks import read_table
 ROOT = Path(__file__).resolve().parent.parent
 # trees: spaCy is an extra; images, sounds, captions: the declared ones are in no Hub, but in a mirror
 SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="microworld", no_speech=None,
-             captions="microworld", threads=1, seeds=1, pairs=20, redraws=5, draws=2, repetitions=1,
+             captions="microworld", threads=1, seeds=1, pairs=10, redraws=5, draws=2, repetitions=1,
              authors={"SCD": dict(steps=1)}, tension="paper", # eight sentences are no released batch
              larger_steps={"P_18": 2, "P_XL": 2},
              piece_of_base=1, piece_sizes=dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2),
@@ -27,8 +27,8 @@ SMALL = dict(trees="microworld", images="microworld", blurry=None, sounds="micro
              questions=["negatives", "ensembling"],
              space=dict(batch=[16], warmup=[2], dropout=[0, .1], gating=[16], hidden=[32], margin=[.1, .2]),
              growth_sentences=[20, 50], growth_characters=[1, 100], growth_vectors=[50, 100],
-             stream=[1_024, 1_536], streams=["sentences"], render_sentences=64, encode_sentences=64,
-             library_texts=16, library_scored=10, mined_sentences=50, sts_pairs=50)
+             stream=[512, 768], streams=["sentences"], render_sentences=64, encode_sentences=64,
+             library_texts=16, library_scored=5, mined_sentences=50, sts_pairs=50)
 MOST = dict(steps=2, batch=8, queue=8, warmup=1, texts=300, distillation_texts=40, distillation_seen=200,
             _sentences=64, fitted=200, permutations=20, transfer_train=100) # of every row whose name ends so
 AS_PUBLISHED = ("patches", "limit", "length", "tokens") # and these stay
