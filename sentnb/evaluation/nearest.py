@@ -84,17 +84,20 @@ def unit_vectors(
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #08dcb304
 def _top_columns(values: np.ndarray, k: int) -> np.ndarray: # int64 [rows, min(k, columns)]
-    "The columns of the highest values of each row, best first; among equal values the first."
-    k = min(k, values.shape[1])
+    "The columns of the k highest values of each row, in ascending order; among equal values the first."
+    import torch # whose topk uses all threads
+    width = values.shape[1]
+    rows = torch.from_numpy(values).contiguous()
     if k == 1:
-        return values.argmax(1)[:, None]
-    columns = np.sort(np.argpartition(values, -k, 1)[:, -k:], 1)
-    lowest = np.take_along_axis(values, columns, 1).min(1, keepdims=True)
-    tied = np.flatnonzero((values >= lowest).sum(1) > k)
-    for row in tied: # argpartition picks any of the values that tie for the last column
-        columns[row] = np.sort(np.argsort(-values[row], kind="stable")[:k])
-    order = np.argsort(-np.take_along_axis(values, columns, 1), 1, kind="stable")
-    return np.take_along_axis(columns, order, 1)
+        return rows.numpy().argmax(1)[:, None]
+    if k >= width:
+        return np.broadcast_to(np.arange(width), values.shape)
+    top = rows.topk(k + 1, dim=1)
+    columns = top.indices[:, :k].numpy()
+    tied = (top.values[:, k - 1] == top.values[:, k]).nonzero()[:, 0]
+    for row in tied.tolist(): # topk picks any of the values that tie for the last column
+        columns[row] = np.argsort(-values[row], kind="stable")[:k]
+    return np.sort(columns, 1)
 
 def merge_nearest(
     best: tuple[np.ndarray, np.ndarray], # values [rows, h] and indices int64 [rows, h], the best so far
@@ -123,16 +126,16 @@ def merge_nearest(
     best_values, best_indices = best
     if best_values.shape[1] == k: # later tiles improve few rows
         rows = np.flatnonzero((values > best_values[:, -1:]).any(1))
-        if len(rows) < len(values):
+        if len(rows) < len(values)/2:
             merged = merge_nearest((best_values[rows], best_indices[rows]), values[rows], first, k)
             best_values, best_indices = best_values.copy(), best_indices.copy()
             best_values[rows], best_indices[rows] = merged
             return best_values, best_indices
-    indices = np.broadcast_to(np.arange(first, first + values.shape[1]), values.shape)
-    values = np.hstack([best_values, values])
-    indices = np.hstack([best_indices, indices])
     columns = _top_columns(values, k)
-    return np.take_along_axis(values, columns, 1), np.take_along_axis(indices, columns, 1)
+    values = np.hstack([best_values, np.take_along_axis(values, columns, 1)])
+    indices = np.hstack([best_indices, first + columns])
+    order = np.argsort(-values, 1, kind="stable")[:, :k] # stable: among equal values the first
+    return np.take_along_axis(values, order, 1), np.take_along_axis(indices, order, 1)
 
 # %% ../../nbs/api/3_evaluation/04_nearest.ipynb #a538fdf5
 Nearest = tuple[np.ndarray, np.ndarray] # cosines float32 [n, k] and indices int64 [n, k], nearest first
