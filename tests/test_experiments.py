@@ -1,4 +1,5 @@
 """The driver of the experiments: what it runs, shows and refuses, and what it says when a run fails."""
+import ast
 import json
 import os
 import re
@@ -356,6 +357,17 @@ def test_parameters_reach_the_notebook(tiny, tmp_path):
     tags = [cell.metadata.get("tags", []) for cell in nbformat.read(executed, 4).cells]
     assert tags.index(["injected-parameters"]) == tags.index(["parameters"]) + 1
     assert "papermill" not in json.dumps([cell.metadata for cell in nbformat.read(executed, 4).cells])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs Unix sockets")
+def test_a_kernel_listens_at_no_port(tiny):
+    "A port that is free when it is chosen may be taken when the kernel starts."
+    notebook = tiny("99_ports", "import ipykernel, json\nprint(json.loads(ipykernel.get_connection_info()))")
+    connection, = (output.text for cell in code_cells(experiments.run(notebook, progress=False))
+                   for output in cell.outputs)
+    connection = ast.literal_eval(connection)
+    assert connection["transport"] == "ipc"
+    assert not Path(connection["ip"]).parent.exists(), "the folder of the sockets is removed"
 
 
 @pytest.mark.parametrize("value", [

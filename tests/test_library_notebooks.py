@@ -10,7 +10,7 @@ from sentnb import experiments # noqa: F401, before the readers of notebooks: it
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
-from warm_kernels import COLD
+from warm_kernels import COLD, own_sockets
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = [path for path in sorted((ROOT/"nbs"/"api").rglob("*.ipynb"))
@@ -26,12 +26,14 @@ def execute(path: Path, copy: Path) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "JUPYTER_PREFER_ENV_PATH": "1",
            "TQDM_DISABLE": "1"} # a bar that only a slow machine shows is no output
     env.pop("SENTNB_HUB", None)
-    if "sys.modules" in path.read_text(encoding="utf-8"): env[COLD] = "1"   # it asks what is loaded
+    if " in sys.modules" in path.read_text(encoding="utf-8"): env[COLD] = "1"   # it asks what is loaded
     notebook, resources = nbformat.read(path, 4), {"metadata": {"path": str(ROOT)}}
-    client = NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources=resources)
-    try: client.execute(env=env)
-    except (CellExecutionError, DeadKernelError) as error: return str(error)[-5000:]
-    finally: nbformat.write(notebook, copy)
+    with own_sockets() as config:
+        options = dict(timeout=LIMIT, kernel_name="python3", resources=resources, config=config)
+        client = NotebookClient(notebook, **options)
+        try: client.execute(env=env)
+        except (CellExecutionError, DeadKernelError) as error: return str(error)[-5000:]
+        finally: nbformat.write(notebook, copy)
     return ""
 
 

@@ -2,13 +2,16 @@
 
 Nothing of sentnb is loaded in it: a kernel imports the library as any other does. Where a process that is no
 child cannot be waited for (all but Linux), kernels start as they always do."""
+import contextlib
 import functools
+import gc
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 from jupyter_client.provisioning import local_provisioner
@@ -33,6 +36,8 @@ def serve():
     for name in LOADED: importlib.import_module(name)
     import yaml   # its loader in Python takes 0.15 s for the README of a data set with 160 configurations
     yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    gc.collect()
+    gc.freeze()   # what is loaded stays: a collection in a child need not look at it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)   # nobody waits for the children
     for line in sys.stdin:
         request = json.loads(line)
@@ -56,6 +61,14 @@ def become(arguments: list[str], env: dict[str, str], cwd: str|None):
     from ipykernel import kernelapp
     kernelapp.launch_new_instance()
     os._exit(0)
+
+
+@contextlib.contextmanager
+def own_sockets():
+    "Settings of a kernel that listens in a folder of its own: a free port may be taken before it starts."
+    from traitlets.config import Config
+    with tempfile.TemporaryDirectory() as folder:
+        yield Config(KernelManager=dict(transport="ipc", ip=f"{folder}/kernel") if os.name == "posix" else {})
 
 
 class Forked:

@@ -176,8 +176,12 @@ def _unfinished(final: Path) -> Iterator[Path]: # how the executed copy is calle
 _SAVE_EVERY = 10 # seconds
 
 def _engine() -> str: # as papermill calls it
-    "That of papermill writes the executed copy before and after each cell; this one every few seconds."
+    """That of papermill writes the executed copy before and after each cell; this one every few seconds.
+
+    Its kernel listens at sockets in a folder of its own: a port that was free a moment ago can be taken by
+    another program before the kernel has started."""
     from papermill.engines import NBClientEngine, papermill_engines
+    from traitlets.config import Config
     class Engine(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
@@ -185,8 +189,12 @@ def _engine() -> str: # as papermill calls it
             def save(**changes):
                 if (manager.now() - manager.last_save_time).total_seconds() >= _SAVE_EVERY: write(**changes)
             manager.save = save
-            try: super().execute_managed_notebook(manager, kernel_name, **options)
-            finally: del manager.save # also after an error papermill writes the copy once more
+            with tempfile.TemporaryDirectory() as folder:
+                if os.name == "posix":
+                    sockets = dict(transport="ipc", ip=os.path.join(folder, "kernel"))
+                    options["config"] = Config(KernelManager=sockets)
+                try: super().execute_managed_notebook(manager, kernel_name, **options)
+                finally: del manager.save # also after an error papermill writes the copy once more
     papermill_engines.register("sentnb", Engine)
     return "sentnb"
 
