@@ -2177,6 +2177,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                        'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._gpus': ( 'api/5_experiments/running.html#_gpus',
                                                                                   'sentnb/experiments/running.py'),
+                                            'sentnb.experiments.running._own_sockets': ( 'api/5_experiments/running.html#_own_sockets',
+                                                                                         'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._unfinished': ( 'api/5_experiments/running.html#_unfinished',
                                                                                         'sentnb/experiments/running.py'),
                                             'sentnb.experiments.running._use_own_kernel': ( 'api/5_experiments/running.html#_use_own_kernel',

@@ -1,10 +1,10 @@
 """The driver of the experiments: what it runs, shows and refuses, and what it says when a run fails."""
-import ast
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -359,15 +359,24 @@ def test_parameters_reach_the_notebook(tiny, tmp_path):
     assert "papermill" not in json.dumps([cell.metadata for cell in nbformat.read(executed, 4).cells])
 
 
+def connection_of(notebook: Path) -> dict:
+    "How the kernel of a run was reached."
+    executed = experiments.run(notebook, progress=False)
+    text, = (output.text for cell in code_cells(executed) for output in cell.outputs)
+    return json.loads(text)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs Unix sockets")
-def test_a_kernel_listens_at_no_port(tiny):
+def test_a_kernel_listens_at_no_port(tiny, tmp_path, monkeypatch):
     "A port that is free when it is chosen may be taken when the kernel starts."
-    notebook = tiny("99_ports", "import ipykernel, json\nprint(json.loads(ipykernel.get_connection_info()))")
-    connection, = (output.text for cell in code_cells(experiments.run(notebook, progress=False))
-                   for output in cell.outputs)
-    connection = ast.literal_eval(connection)
+    notebook = tiny("99_ports", "import ipykernel\nprint(ipykernel.get_connection_info())")
+    connection = connection_of(notebook)
     assert connection["transport"] == "ipc"
     assert not Path(connection["ip"]).parent.exists(), "the folder of the sockets is removed"
+    long = tmp_path/("a folder whose path is too long for a socket "*3)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert connection_of(notebook)["transport"] == "tcp"
 
 
 @pytest.mark.parametrize("value", [

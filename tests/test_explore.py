@@ -2,7 +2,8 @@
 import nbformat
 from experiment_runs import ROOT
 from nbclient import NotebookClient
-from warm_kernels import own_sockets
+
+from sentnb.experiments.running import _own_sockets
 
 DRIVE = """
 def seen():
@@ -42,6 +43,6 @@ def test_each_control_moves_the_picture_and_the_tables(tmp_path, monkeypatch, wa
     notebook.cells.insert(index + 1, nbformat.v4.new_code_cell("overrides = dict(draws=1)"))
     notebook.cells.append(nbformat.v4.new_code_cell(DRIVE))
     resources = {"metadata": {"path": str(ROOT)}}
-    with own_sockets() as config:
+    with _own_sockets() as config:
         options = dict(timeout=600, kernel_name="python3", resources=resources, config=config)
         NotebookClient(notebook, **options).execute()

@@ -10,7 +10,8 @@ from sentnb import experiments # noqa: F401, before the readers of notebooks: it
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
-from warm_kernels import COLD, own_sockets
+from sentnb.experiments.running import _own_sockets
+from warm_kernels import COLD
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = [path for path in sorted((ROOT/"nbs"/"api").rglob("*.ipynb"))
@@ -28,7 +29,7 @@ def execute(path: Path, copy: Path) -> str:
     env.pop("SENTNB_HUB", None)
     if " in sys.modules" in path.read_text(encoding="utf-8"): env[COLD] = "1"   # it asks what is loaded
     notebook, resources = nbformat.read(path, 4), {"metadata": {"path": str(ROOT)}}
-    with own_sockets() as config:
+    with _own_sockets() as config:
         options = dict(timeout=LIMIT, kernel_name="python3", resources=resources, config=config)
         client = NotebookClient(notebook, **options)
         try: client.execute(env=env)

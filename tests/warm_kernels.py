@@ -2,7 +2,6 @@
 
 Nothing of sentnb is loaded in it: a kernel imports the library as any other does. Where a process that is no
 child cannot be waited for (all but Linux), kernels start as they always do."""
-import contextlib
 import functools
 import gc
 import json
@@ -11,7 +10,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 
 from jupyter_client.provisioning import local_provisioner
@@ -61,14 +59,6 @@ def become(arguments: list[str], env: dict[str, str], cwd: str|None):
     from ipykernel import kernelapp
     kernelapp.launch_new_instance()
     os._exit(0)
-
-
-@contextlib.contextmanager
-def own_sockets():
-    "Settings of a kernel that listens in a folder of its own: a free port may be taken before it starts."
-    from traitlets.config import Config
-    with tempfile.TemporaryDirectory() as folder:
-        yield Config(KernelManager=dict(transport="ipc", ip=f"{folder}/kernel") if os.name == "posix" else {})
 
 
 class Forked:

@@ -161,6 +161,19 @@ def _whole_places() -> dict[str, str]: # variables of the environment
     return {name: make_absolute(value) if name == "SENTNB_FONTS" else os.path.abspath(value)
             for name, value in locations.items()}
 
+# %% ../../nbs/api/5_experiments/08_running.ipynb #961b755e
+@contextlib.contextmanager
+def _own_sockets() -> Iterator["Config"]: # the `config` of a notebook client
+    """For a kernel that listens at sockets in a folder of its own: a port that was free a moment ago can be
+    taken by another program before the kernel has started. Where sockets have no paths, or the path is too
+    long for one, it listens at ports."""
+    import zmq
+    from traitlets.config import Config
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "kernel")
+        is_possible = os.name == "posix" and len(os.fsencode(f"{path}-99")) <= zmq.IPC_PATH_MAX_LEN
+        yield Config(KernelManager=dict(transport="ipc", ip=path) if is_possible else {})
+
 # %% ../../nbs/api/5_experiments/08_running.ipynb #97134624
 CELLS = "{desc}: {bar}| cell {n_fmt} of {total_fmt} [{elapsed}]" # no time left: cells are not alike
 
@@ -176,12 +189,8 @@ def _unfinished(final: Path) -> Iterator[Path]: # how the executed copy is calle
 _SAVE_EVERY = 10 # seconds
 
 def _engine() -> str: # as papermill calls it
-    """That of papermill writes the executed copy before and after each cell; this one every few seconds.
-
-    Its kernel listens at sockets in a folder of its own: a port that was free a moment ago can be taken by
-    another program before the kernel has started."""
+    "That of papermill writes the executed copy before and after each cell; this one every few seconds."
     from papermill.engines import NBClientEngine, papermill_engines
-    from traitlets.config import Config
     class Engine(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
@@ -189,12 +198,10 @@ def _engine() -> str: # as papermill calls it
             def save(**changes):
                 if (manager.now() - manager.last_save_time).total_seconds() >= _SAVE_EVERY: write(**changes)
             manager.save = save
-            with tempfile.TemporaryDirectory() as folder:
-                if os.name == "posix":
-                    sockets = dict(transport="ipc", ip=os.path.join(folder, "kernel"))
-                    options["config"] = Config(KernelManager=sockets)
-                try: super().execute_managed_notebook(manager, kernel_name, **options)
-                finally: del manager.save # also after an error papermill writes the copy once more
+            try:
+                with _own_sockets() as config:
+                    super().execute_managed_notebook(manager, kernel_name, config=config, **options)
+            finally: del manager.save # also after an error papermill writes the copy once more
     papermill_engines.register("sentnb", Engine)
     return "sentnb"
 
