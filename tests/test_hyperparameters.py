@@ -23,7 +23,7 @@ USED = {
     ("pixel", "base checkpoint"): [
         ("03_alignment", "starts 0", "Team-PIXEL/pixel-base"),
         ("04_language_models", "PIXEL", "Team-PIXEL/pixel-base"),
-        ("05_leapfrog", "starts 0", "Team-PIXEL/pixel-base"),
+        ("05_leapfrog", "base", "Team-PIXEL/pixel-base"),
         ("06_retrieval", "starts 0", "Team-PIXEL/pixel-base")],
     ("pixel", "text renderer"): "the only one there is: sentnb.renderer draws by PangoCairo",
     ("pixel", "learning rate, visual alignment"): [(name, "visual_lr", 3e-6) for name in PIXEL],
@@ -71,7 +71,7 @@ USED = {
     ("pixel", "visual augmentations tried"): "IMAGE_VIEWS of 03: the five",
     ("pixel", "retrieval cut-offs"): "retrieval.MEASURES; test_constants",
     ("pixel", "LM ablation pooling"): "the mean, as 04 starts its encoders of tokens",
-    ("micse", "base model"): [("07_micse_lowshot", "starts 0", "google-bert/bert-base-uncased"),
+    ("micse", "base model"): [("07_micse_lowshot", "base", "google-bert/bert-base-uncased"),
                               ("08_micse_attention", "base", "google-bert/bert-base-uncased")],
     ("micse", "temperature tau"): "SimCSE's default; test_constants",
     ("micse", "lambda"): [("08_micse_attention", "weights", [2.5e-3])],
@@ -273,7 +273,6 @@ def test_the_paper_column_says_the_same(key):
         if setting.partition(" ")[0] in ("ensemble", "steps"): continue # four; an epoch, or "1 million"
         if isinstance(expected, str):
             words = {"trees": "spaCy", "pooling": "CLS", "base": "BERT-base", "bases 0": "BERT-base",
-                     "starts 0": "BERT-base",
                      "bases 1": "RoBERTa-base", "bases 2": "RoBERTa-large",
                      "multilingual": "BERT base"}.get(setting, "PIXEL")
             words = dict(pixel="PIXEL", lensing="BERT").get(key[0], words)
