@@ -94,7 +94,9 @@ def test_8_a_table_says_whose_model_it_was():
     assert len(captions) == 40
     for name, texts in captions.items():
         assert all("arXiv:" in text and not re.match(r"Table \d", text) for text in texts), name
-    assert "BERT (bert-standin)" in captions["pixel_table1"][0]
+    details = json.loads((ROOT/"figures"/"01_robustness"/"small"/"run.json").read_text(encoding="utf-8"))
+    for role, name in details["substitutes_for"].items():
+        assert f"{role} ({name}" in captions["pixel_table1"][0]
 
 
 @pytest.mark.parametrize("load, name, message", [
