@@ -3208,6 +3208,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                        'sentnb.results.papers.tables': ('api/1_results/papers.html#tables', 'sentnb/results/papers.py')},
             'sentnb.results.prose_numbers': { 'sentnb.results.prose_numbers._default_record': ( 'api/1_results/prose_numbers.html#_default_record',
                                                                                                 'sentnb/results/prose_numbers.py'),
+                                              'sentnb.results.prose_numbers._find_cell': ( 'api/1_results/prose_numbers.html#_find_cell',
+                                                                                           'sentnb/results/prose_numbers.py'),
                                               'sentnb.results.prose_numbers._format_like': ( 'api/1_results/prose_numbers.html#_format_like',
                                                                                              'sentnb/results/prose_numbers.py'),
                                               'sentnb.results.prose_numbers._is_typed': ( 'api/1_results/prose_numbers.html#_is_typed',

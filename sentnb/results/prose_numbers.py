@@ -6,7 +6,7 @@
 __all__ = ['Quote', 'small_run', 'find_quote', 'fill', 'check', 'check_file', 'fill_file', 'main']
 
 # %% ../../nbs/api/1_results/09_prose_numbers.ipynb #bab12db5
-import json, re, sys
+import ast, json, math, re, sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,24 @@ def small_run(
 
 Quote = tuple[float, float|None, float|None] # value, low, high
 
+def _find_cell(
+    record: Record,
+    table: str,
+    position: str, # '("row", "column")'
+) -> Quote:
+    try:
+        row, column = ast.literal_eval(position)
+    except (SyntaxError, ValueError, TypeError):
+        raise ValueError(f"{table}{position}: expected a row and a column, as in "
+                         'gains("longer", "STS-B")') from None
+    numbers = record.numbers
+    found = numbers[(numbers["table"] == table) & (numbers["row"] == row) & (numbers["column"] == column)]
+    if found.empty:
+        raise ValueError(f"{record.notebook} at {record.profile} has no number {table}({row!r}, {column!r}): "
+                         "see its numbers.csv")
+    value, *bounds = found[["value", "low", "high"]].iloc[0]
+    return value, *(None if math.isnan(bound) else bound for bound in bounds)
+
 def find_quote(
     name: str, # the text of the comment
     record: Record|None, # the run that the text describes; None: every name includes its experiment
@@ -60,11 +78,14 @@ def find_quote(
     ValueError
         If no run saved it.
     """
-    experiment, _, short = name.strip().rpartition("/")
+    name, parenthesis, position = name.strip().partition("(")
+    experiment, _, short = name.rpartition("/")
     if experiment:
         record = load(experiment)
     if record is None:
         raise ValueError(f"{name!r} names no experiment: write, for example, '03_alignment/{short}'")
+    if parenthesis:
+        return _find_cell(record, short, parenthesis + position)
     if short not in record.quotes:
         raise ValueError(f"{record.notebook} at {record.profile} has no quote {short!r}: "
                          "add run.quote(name, value) to its notebook")
