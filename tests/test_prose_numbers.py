@@ -43,15 +43,19 @@ def test_a_changed_number_is_found_and_filled(tmp_path):
     assert prose_numbers.main([str(path)]) == 0 and prose_numbers.check_file(path, record) == []
 
 
+def read_markdown(path):
+    "The Markdown cells of a notebook, or a Markdown file."
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb": return text
+    cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
 def quotes_by_experiment():
     "The quotes to which the texts refer, by experiment; a reference to a cell of a table is no quote."
     found = {}
     for path in (ROOT/"README.md", *(ROOT/"docs").glob("*.md"), *sorted((ROOT/"nbs").rglob("*.ipynb"))):
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".ipynb":
-            cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
-            text = "\n".join("".join(cell["source"]) for cell in cells)
-        for name in re.findall(r"<!--(.*?)-->", re.sub(r"`[^`\n]*`", "", text), re.S):
+        for name in re.findall(r"<!--(.*?)-->", re.sub(r"`[^`\n]*`", "", read_markdown(path)), re.S):
             experiment, _, quote = name.strip().rpartition("/")
             if "(" not in name and not name.startswith("typed"):
                 found.setdefault(experiment.partition("/")[0] or path.stem, set()).add(quote)
@@ -84,9 +88,5 @@ def test_numbers_without_a_source(text, left):
 @pytest.mark.parametrize("path", [ROOT/"README.md", *sorted((ROOT/"nbs").rglob("*.ipynb"))],
                          ids=lambda path: path.name)
 def test_no_bar_in_a_comment_parts_the_cell_of_a_table(path):
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".ipynb":
-        cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
-        text = "\n".join("".join(cell["source"]) for cell in cells)
-    rows = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [line for line in read_markdown(path).splitlines() if line.startswith("|")]
     assert not [row for row in rows if re.search(r"<!--(?:(?!-->).)*?(?<!\\)\|.*?-->", row)]
