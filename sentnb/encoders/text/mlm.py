@@ -7,6 +7,7 @@ __all__ = ['MaskedLanguageModel']
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #7ba01dbf
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from ...core import derive_seed, integer
-from ..base import encoder_property, evaluating, resolve_device
+from ..base import (
+    collect_truncations, encoder_property, evaluating, report_truncation, resolve_device)
 from ..checkpoints import Pushable
 from .self_attention import attention_backend
 from .tokens import pad_rows, split_by_length
@@ -234,6 +236,8 @@ def accuracy(self: MaskedLanguageModel,
     """Masked-LM accuracy: the share of predicted tokens for which the best (one of the five best) is
     correct.
 
+    Warns (`TextsTruncated`) if texts were longer than the limit.
+
     Parameters
     ----------
     texts : Sequence[str]
@@ -248,10 +252,15 @@ def accuracy(self: MaskedLanguageModel,
     -------
     dict
         accuracy and top5 (shares), loss (nats per token), n (number of predicted tokens)
+
+    Raises
+    ------
+    ValueError
+        If there are no texts.
     """
     right = right5 = n = 0
     loss = 0.
-    with evaluating(self):
+    with evaluating(self), collect_truncations(Counter()) as truncated:
         for start in range(0, len(texts), batch_size):
             rng = random.Random(derive_seed(seed, "accuracy", start))
             batch = self.masked_batch(texts[start:start + batch_size], rng, max_length)
@@ -263,6 +272,7 @@ def accuracy(self: MaskedLanguageModel,
             n += len(target)
             loss += float(masked_token_loss(logits, target))*len(target)
     if not n: raise ValueError("texts is empty: expected at least one text")
+    for limit, count in truncated.items(): report_truncation(count, len(texts), limit)
     return dict(accuracy=right/n, top5=right5/n, loss=loss/n, n=n)
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #24ed71a8
@@ -271,7 +281,8 @@ def fill(self: MaskedLanguageModel,
     text: str, # with one or more [MASK]
     k: int=5, # number of predictions
 ) -> list[list[tuple[str, float]]]: # for each [MASK] the k most likely tokens with their probabilities
-    """Predict the masked tokens of a text.
+    """Predict the masked tokens of a text. Warns (`TextsTruncated`) if it is longer than the encoder's
+    limit.
 
     Parameters
     ----------
@@ -284,13 +295,20 @@ def fill(self: MaskedLanguageModel,
     -------
     list[list[tuple[str, float]]]
         for each [MASK] the k most likely tokens with their probabilities
+
+    Raises
+    ------
+    ValueError
+        If it has no [MASK] within the limit.
     """
     integer(1, self.config.vocab_size)("k", k)
     tokenizer = self.encoder.tokenizer
-    ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
+    with collect_truncations(Counter()) as truncated:
+        ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
     chosen = ids == tokenizer.mask_token_id
     if not chosen.any():
         raise ValueError(f"{text!r:.80} has no {tokenizer.mask_token} (within {self.max_length} tokens)")
+    for limit, count in truncated.items(): report_truncation(count, 1, limit)
     with evaluating(self): best = self.logits(ids, mask, chosen).float().softmax(-1).topk(k)
     tokens = [tokenizer.convert_ids_to_tokens(row) for row in best.indices.tolist()]
     return [list(zip(*guesses)) for guesses in zip(tokens, best.values.tolist())]
