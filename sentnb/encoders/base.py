@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['CPU_ROWS', 'GPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'iterate_texts', 'windows', 'evaluating',
            'chunk_rows', 'length_chunks', 'resolve_device', 'TextsTruncated', 'report_truncation',
-           'collect_truncations', 'half_precision', 'choose_precision', 'SentenceEncoder', 'encoder_property',
-           'track_chunks', 'check_encoder', 'distinct_vectors', 'encode_texts', 'Lookup', 'identity', 'set_dropout']
+           'collect_truncations', 'matmul_precision', 'reduced_precision', 'choose_precision', 'SentenceEncoder',
+           'encoder_property', 'track_chunks', 'check_encoder', 'distinct_vectors', 'encode_texts', 'Lookup',
+           'identity', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
@@ -213,18 +214,39 @@ def collect_truncations(
     finally: _truncations.reset(token)
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #7c0a5d12
-def half_precision(
+@contextlib.contextmanager
+def matmul_precision(
+    precision: str|None, # of torch.set_float32_matmul_precision: "high" is TF32 on a GPU; None: unchanged
+) -> Iterator[None]:
+    """Context with another precision of float32 matrix products; the previous one is restored at its end.
+
+    Parameters
+    ----------
+    precision : str|None
+        of torch.set_float32_matmul_precision: "high" is TF32 on a GPU; None: unchanged
+
+    Yields
+    ------
+    Iterator[None]
+    """
+    import torch
+    before = torch.get_float32_matmul_precision()
+    if precision: torch.set_float32_matmul_precision(precision)
+    try: yield
+    finally: torch.set_float32_matmul_precision(before)
+
+def reduced_precision(
     encoder: Any, # with the attribute `device`
-    mixed_precision: str="no", # or "bf16" or "fp16"
+    mixed_precision: str="no", # or "tf32", "bf16" or "fp16", as in training
 ) -> contextlib.AbstractContextManager:
-    """A context in which matrix products on the encoder's device are in half precision.
+    """A context in which matrix products on the encoder's device are in a lower precision.
 
     Parameters
     ----------
     encoder : Any
         with the attribute `device`
     mixed_precision : str, default "no"
-        or "bf16" or "fp16"
+        or "tf32", "bf16" or "fp16", as in training
 
     Returns
     -------
@@ -235,11 +257,12 @@ def half_precision(
     ValueError
         For an unknown precision, and for an encoder without `device`, which torch does not compute.
     """
-    one_of("no", "bf16", "fp16")("mixed_precision", mixed_precision)
+    one_of("no", "tf32", "bf16", "fp16")("mixed_precision", mixed_precision)
     if mixed_precision == "no": return contextlib.nullcontext()
     if not hasattr(encoder, "device"):
         kind = type(encoder).__name__
         raise ValueError(f"mixed_precision={mixed_precision!r}: {kind} has no torch module; leave it out")
+    if mixed_precision == "tf32": return matmul_precision("high")
     import torch
     dtype = dict(bf16=torch.bfloat16, fp16=torch.float16)[mixed_precision]
     return torch.autocast(torch.device(encoder.device).type, dtype)
@@ -294,7 +317,7 @@ class SentenceEncoder:
         normalize: bool=True, # whether to scale vectors to unit length
         head: str="drop", # "keep" the training head, as the retrieval script of Pixel-Linguist does
         window: int=4096, # texts in memory at a time
-        mixed_precision: str="no", # "bf16" or "fp16": matrix products in half precision
+        mixed_precision: str="no", # of matrix products: "tf32" (on a GPU), "bf16" or "fp16"
     ) -> Iterator[np.ndarray]: # float32 [at most window, d], in the order of the texts
         """Encode a stream in constant memory. Warns (`TextsTruncated`) at the end if texts were too long.
 
@@ -313,7 +336,7 @@ class SentenceEncoder:
         window : int, default 4096
             texts in memory at a time
         mixed_precision : str, default "no"
-            "bf16" or "fp16": matrix products in half precision
+            of matrix products: "tf32" (on a GPU), "bf16" or "fp16"
 
         Yields
         ------
@@ -331,7 +354,7 @@ class SentenceEncoder:
             raise ValueError(f"batch_size={batch_size}, window={window}: both must be at least 1")
         truncated, n = Counter(), 0
         for batch in windows(texts, window):
-            with collect_truncations(truncated), half_precision(self, mixed_precision):
+            with collect_truncations(truncated), reduced_precision(self, mixed_precision):
                 vectors = self.encode_window(batch, batch_size, normalize, head)
             _require_finite(vectors, batch, n)
             n += len(batch)
@@ -401,7 +424,7 @@ def encode(self: SentenceEncoder,
     show_progress: bool|None=None, # None: a bar after two seconds, unless TQDM_DISABLE is set
     head: str="drop", # "drop" or "keep" the training head
     window: int=4096, # texts in memory at a time
-    mixed_precision: str="no", # "bf16" or "fp16": matrix products in half precision
+    mixed_precision: str="no", # of matrix products: "tf32" (on a GPU), "bf16" or "fp16"
 ) -> np.ndarray: # float32 [n, d], in the order of the texts
     """Embed texts. Equal texts get equal rows up to rounding, whatever else is in the batch.
 
@@ -426,7 +449,7 @@ def encode(self: SentenceEncoder,
     window : int, default 4096
         texts in memory at a time
     mixed_precision : str, default "no"
-        "bf16" or "fp16": matrix products in half precision
+        of matrix products: "tf32" (on a GPU), "bf16" or "fp16"
 
     Returns
     -------

@@ -19,11 +19,11 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
 from ..core import Rule, at_least, run_on_rank0, one_of, progress
-from ..encoders.base import TextsTruncated, check_encoder
+from ..encoders.base import TextsTruncated, check_encoder, matmul_precision
 from ..losses.checks import defer_finite_checks
 from .stages import SCHEDULES, Batches, Stage, task_label, task_seed
 from .checkpoint import Progress, parse_minutes, to_json_values
-from .gradients import accelerator_for, average_gradients, matmul_precision
+from .gradients import accelerator_for, average_gradients
 
 # %% ../../nbs/api/3_training/08_loop.ipynb #a31dce9c
 def scheduled_learning_rate(
