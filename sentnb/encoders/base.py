@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['CPU_ROWS', 'GPU_ROWS', 'ENCODING', 'TRAINING', 'TEXTS', 'MEMBERS', 'iterate_texts', 'windows', 'evaluating',
            'chunk_rows', 'length_chunks', 'resolve_device', 'TextsTruncated', 'report_truncation',
-           'collect_truncations', 'matmul_precision', 'reduced_precision', 'choose_precision', 'SentenceEncoder',
-           'encoder_property', 'track_chunks', 'check_encoder', 'distinct_vectors', 'encode_texts', 'Lookup',
-           'identity', 'set_dropout']
+           'collect_truncations', 'report_truncations_together', 'matmul_precision', 'reduced_precision',
+           'choose_precision', 'SentenceEncoder', 'encoder_property', 'track_chunks', 'check_encoder',
+           'distinct_vectors', 'encode_texts', 'Lookup', 'identity', 'set_dropout']
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #479bca47
 import contextlib, contextvars, dataclasses, itertools, warnings
@@ -171,6 +171,7 @@ def report_truncation(
     n: int, # texts in all
     limit: str, # e.g. "at 64 patches; long='scroll' reads them whole"
     silent: bool=False, # do not warn outside of `collect_truncations`
+    stacklevel: int=3, # of `warnings.warn`; 3: the caller of the function that calls this one
 ) -> None:
     """Count truncated texts for the enclosing `collect_truncations`; without one, warn at once.
 
@@ -187,11 +188,13 @@ def report_truncation(
         e.g. "at 64 patches; long='scroll' reads them whole"
     silent : bool, default False
         do not warn outside of `collect_truncations`
+    stacklevel : int, default 3
+        of `warnings.warn`; 3: the caller of the function that calls this one
     """
     counts = _truncations.get()
     if counts is not None: counts[limit] += count
     elif count and not silent:
-        warnings.warn(f"{count} of {n} texts were truncated {limit}", TextsTruncated, stacklevel=3)
+        warnings.warn(f"{count} of {n} texts were truncated {limit}", TextsTruncated, stacklevel=stacklevel)
 
 @contextlib.contextmanager
 def collect_truncations(
@@ -212,6 +215,26 @@ def collect_truncations(
     token = _truncations.set(counts)
     try: yield counts
     finally: _truncations.reset(token)
+
+@contextlib.contextmanager
+def report_truncations_together(
+    n: int, # texts in all
+) -> Iterator[None]:
+    """Report the truncated texts of a block once, at its end, with a count for each limit.
+
+    The warning names the line that called the function with the block.
+
+    Parameters
+    ----------
+    n : int
+        texts in all
+
+    Yields
+    ------
+    Iterator[None]
+    """
+    with collect_truncations(Counter()) as counts: yield
+    for limit, count in counts.items(): report_truncation(count, n, limit, stacklevel=5)
 
 # %% ../../nbs/api/2_encoders/01_base.ipynb #7c0a5d12
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ __all__ = ['VARIANTS', 'MASK_RATIO', 'NOTHING', 'ATTENTION', 'POOLED', 'CONCATEN
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #17cbd125
 import inspect, random
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from torch.nn import functional as F
 
 from ..core import derive_seed, one_of, integer
 from .base import (
-    SentenceEncoder, collect_truncations, encoder_property, evaluating, report_truncation, resolve_device)
+    SentenceEncoder, encoder_property, evaluating, report_truncations_together, resolve_device)
 from .checkpoints import Pushable, load_weights
 from .text.self_attention import attention_backend, forward_with_maps
 from .text.tokens import split_by_length
@@ -457,7 +456,7 @@ def accuracy(self: ConditionalMaskedLanguageModel,
         If there are no pairs.
     """
     right, loss, n = 0, 0., 0
-    with evaluating(self), collect_truncations(Counter()) as truncated:
+    with evaluating(self), report_truncations_together(2*len(pairs)):
         for start in range(0, len(pairs), batch_size):
             rng = random.Random(derive_seed(seed, "accuracy", start))
             batch = self.conditional_batch(*zip(*pairs[start:start + batch_size]), rng, max_length)
@@ -468,7 +467,6 @@ def accuracy(self: ConditionalMaskedLanguageModel,
             loss += float(masked_token_loss(logits, target))*len(target)
             n += len(target)
     if not n: raise ValueError("pairs is empty: expected at least one pair")
-    for limit, count in truncated.items(): report_truncation(count, 2*len(pairs), limit)
     return dict(accuracy=right/n, loss=loss/n, n=n)
 
 # %% ../../nbs/api/2_encoders/14_conditional.ipynb #2b7665cd

@@ -7,7 +7,6 @@ __all__ = ['STATES', 'check_states', 'base_fingerprint', 'token_states', 'Featur
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #aa5ff0ff
 import hashlib, shutil, tempfile
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from fastcore.basics import patch
 
 from ..core import fingerprint, progress
-from .base import collect_truncations, evaluating, iterate_texts, report_truncation
+from .base import evaluating, iterate_texts, report_truncations_together
 from .checkpoints import weights_digest
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #4ab90da0
@@ -272,10 +271,9 @@ def add(self: FeatureStore,
     if missing and show_progress is not False:
         print(f"{len(missing):,} texts to compute: about {_format_size(size)}")
     with progress(show_progress, total=len(missing), desc="features", unit="text") as bar, \
-         collect_truncations(Counter()) as truncated:
+         report_truncations_together(len(missing)):
         for start in range(0, len(missing), shard_size):
             self._add_shard(missing[start:start + shard_size], batch_size, bar)
-    for limit, count in truncated.items(): report_truncation(count, len(missing), limit)
     return len(missing)
 
 # %% ../../nbs/api/2_encoders/10_features.ipynb #aa5d4bb9

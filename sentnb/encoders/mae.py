@@ -7,7 +7,6 @@ __all__ = ['hidden_patches', 'mask_positions', 'select_states', 'PatchDecoder', 
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #1055dfa6
 import dataclasses, random
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fastcore.basics import patch
 from torch import nn
 
 from ..core import Rule, one_of, optional, integer
-from .base import collect_truncations, encoder_property, evaluating, report_truncation
+from .base import encoder_property, evaluating, report_truncations_together
 from .checkpoints import Pushable, checkpoint_folder, load_weights, read_json
 from .pixel import PixelConfig, PixelEncoder
 from ..losses.reconstruction import masked_patch_loss
@@ -473,13 +472,12 @@ def dev_loss(self: MaskedAutoencoder,
     """
     if not len(texts): raise ValueError("texts is empty: expected at least one text")
     rng, total, count = random.Random(seed), 0., 0
-    with evaluating(self), collect_truncations(Counter()) as truncated:
+    with evaluating(self), report_truncations_together(len(texts)):
         for start in range(0, len(texts), batch_size):
             batch = self.masked_batch(texts[start:start + batch_size], rng, max_length)
             batch_count = int((batch[3] >= 0).sum())
             total += float(self(*(x.to(self.device) for x in batch)))*batch_count
             count += batch_count
-    for limit, too_long in truncated.items(): report_truncation(too_long, len(texts), limit)
     return total/count
 
 # %% ../../nbs/api/2_encoders/05_mae.ipynb #7458432c
@@ -669,9 +667,8 @@ def reconstruct(self: MaskedAutoencoder,
     Reconstruction
     """
     one_of("visible", "true")("scale", scale)
-    with collect_truncations(Counter()) as truncated:
+    with report_truncations_together(len(texts)):
         batch = self.masked_batch(texts, rng or random.Random(0), max_length, hidden)
-    for limit, count in truncated.items(): report_truncation(count, len(texts), limit)
     pixels, num_patches, _, positions = batch = tuple(x.to(self.device) for x in batch)
     with evaluating(self):
         predicted, target = (x.float() for x in self.predict(*batch))

@@ -340,6 +340,31 @@ def record_branches(self: Study,
         return entry | (dict(texts_truncated=truncated) if truncated else {})
     self.run.note("branches", {label: describe(branch) for label, branch in branches.items()})
 
+@patch
+def record_dev_scores(self: Study,
+    table: str, # name of the table
+    curves: Mapping[str, Sequence[Mapping[int, Mapping]]], # row -> for each seed `dev_scores` of its branch
+) -> pd.DataFrame: # a row for each training, a column for each step
+    """Record the dev score at each evaluation of a stage, with an interval over seeds.
+
+    Parameters
+    ----------
+    table : str
+        name of the table
+    curves : Mapping[str, Sequence[Mapping[int, Mapping]]]
+        row -> for each seed `dev_scores` of its branch
+
+    Returns
+    -------
+    pd.DataFrame
+        a row for each training, a column for each step
+    """
+    for row, scores_of_seeds in curves.items():
+        for step in scores_of_seeds[0]:
+            values = [scores[step]["score"] for scores in scores_of_seeds]
+            self.run.add_seeds(table, row, f"{step} steps", values)
+    return self.run.table(table, digits=1)
+
 # %% ../../nbs/api/5_experiments/01_study.ipynb #bbb2c9e4
 _ARRAY = "an array"
 

@@ -7,7 +7,6 @@ __all__ = ['MaskedLanguageModel']
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #7ba01dbf
 import random
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from transformers import AutoModelForMaskedLM
 
 from ...core import derive_seed, integer
 from ..base import (
-    collect_truncations, encoder_property, evaluating, report_truncation, resolve_device)
+    encoder_property, evaluating, report_truncations_together, resolve_device)
 from ..checkpoints import Pushable
 from .self_attention import attention_backend
 from .tokens import pad_rows, split_by_length
@@ -260,7 +259,7 @@ def accuracy(self: MaskedLanguageModel,
     """
     right = right5 = n = 0
     loss = 0.
-    with evaluating(self), collect_truncations(Counter()) as truncated:
+    with evaluating(self), report_truncations_together(len(texts)):
         for start in range(0, len(texts), batch_size):
             rng = random.Random(derive_seed(seed, "accuracy", start))
             batch = self.masked_batch(texts[start:start + batch_size], rng, max_length)
@@ -272,7 +271,6 @@ def accuracy(self: MaskedLanguageModel,
             n += len(target)
             loss += float(masked_token_loss(logits, target))*len(target)
     if not n: raise ValueError("texts is empty: expected at least one text")
-    for limit, count in truncated.items(): report_truncation(count, len(texts), limit)
     return dict(accuracy=right/n, top5=right5/n, loss=loss/n, n=n)
 
 # %% ../../../nbs/api/2_encoders/06_text/05_mlm.ipynb #24ed71a8
@@ -303,12 +301,11 @@ def fill(self: MaskedLanguageModel,
     """
     integer(1, self.config.vocab_size)("k", k)
     tokenizer = self.encoder.tokenizer
-    with collect_truncations(Counter()) as truncated:
+    with report_truncations_together(1):
         ids, mask = (tensor.to(self.device) for tensor in self.collate([text]))
-    chosen = ids == tokenizer.mask_token_id
-    if not chosen.any():
-        raise ValueError(f"{text!r:.80} has no {tokenizer.mask_token} (within {self.max_length} tokens)")
-    for limit, count in truncated.items(): report_truncation(count, 1, limit)
+        chosen = ids == tokenizer.mask_token_id
+        if not chosen.any():
+            raise ValueError(f"{text!r:.80} has no {tokenizer.mask_token} (within {self.max_length} tokens)")
     with evaluating(self): best = self.logits(ids, mask, chosen).float().softmax(-1).topk(k)
     tokens = [tokenizer.convert_ids_to_tokens(row) for row in best.indices.tolist()]
     return [list(zip(*guesses)) for guesses in zip(tokens, best.values.tolist())]
