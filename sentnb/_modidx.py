@@ -2554,6 +2554,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                              'sentnb/recipes/external_models.py'),
                                                 'sentnb.recipes.external_models.Prompted.__init__': ( 'api/4_recipes/external_models.html#prompted.__init__',
                                                                                                       'sentnb/recipes/external_models.py'),
+                                                'sentnb.recipes.external_models.Prompted.device': ( 'api/4_recipes/external_models.html#prompted.device',
+                                                                                                    'sentnb/recipes/external_models.py'),
                                                 'sentnb.recipes.external_models.Prompted.encode_window': ( 'api/4_recipes/external_models.html#prompted.encode_window',
                                                                                                            'sentnb/recipes/external_models.py'),
                                                 'sentnb.recipes.external_models.Prompted.width': ( 'api/4_recipes/external_models.html#prompted.width',

@@ -175,6 +175,9 @@ class Prompted(SentenceEncoder):
     @property
     def width(self) -> int: return self.encoder.width
 
+    @property
+    def device(self) -> torch.device: return self.encoder.device # for mixed precision
+
     def encode_window(self, texts: list[str], batch_size: int, normalize: bool, head: str) -> np.ndarray:
         "float32 [n, width]; see `encode`."
         return self.encoder.encode_window([self.prompt + text for text in texts], batch_size, normalize, head)
