@@ -2639,6 +2639,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                               'sentnb/recipes/premises.py'),
                                          'sentnb.recipes.premises.find_unmet_premise': ( 'api/4_recipes/premises.html#find_unmet_premise',
                                                                                          'sentnb/recipes/premises.py'),
+                                         'sentnb.recipes.premises.find_unread': ( 'api/4_recipes/premises.html#find_unread',
+                                                                                  'sentnb/recipes/premises.py'),
                                          'sentnb.recipes.premises.get_history': ( 'api/4_recipes/premises.html#get_history',
                                                                                   'sentnb/recipes/premises.py')},
             'sentnb.recipes.recipe': { 'sentnb.recipes.recipe.Recipe': ('api/4_recipes/recipe.html#recipe', 'sentnb/recipes/recipe.py'),

@@ -17,7 +17,7 @@ __all__ = ['KINDS', 'RECIPE_KINDS', 'PERTURBATIONS', 'TestFilter', 'TrainingData
            'name_backbones', 'scores_by_seed', 'select_seeds', 'settle_on_bases', 'settle_significance',
            'unpaired_p_value', 'load_inference_triples', 'load_translated_sentences', 'load_similarity_tests',
            'load_sentences', 'load_language_tests', 'load_transfer_tasks', 'HISTORIES', 'History', 'find_unmet_premise',
-           'get_history', 'MicroworldSource', 'PapersSource', 'PublicSource', 'get_source']
+           'find_unread', 'get_history', 'MicroworldSource', 'PapersSource', 'PublicSource', 'get_source']
 
 # %% ../../nbs/api/4_recipes/00_recipes.ipynb #821687e4
 from .data import (
@@ -44,7 +44,7 @@ from .two_task import (
     BEFORE_TRAINING, ConditionGrid, WithHead, add_head, add_published_rows, add_scores, draw_gains,
     estimate_lead, load_backbone, make_base_loader, name_backbones, scores_by_seed, select_seeds,
     settle_on_bases, settle_significance, unpaired_p_value)
-from .premises import HISTORIES, History, find_unmet_premise, get_history
+from .premises import HISTORIES, History, find_unmet_premise, find_unread, get_history
 from .data_sources import MicroworldSource, PapersSource, PublicSource, get_source
 
 _all_ = [
@@ -70,5 +70,5 @@ _all_ = [
     "unpaired_p_value", "load_inference_triples",
     "load_translated_sentences",
     "load_similarity_tests", "load_sentences", "load_language_tests", "load_transfer_tasks", "HISTORIES",
-    "History", "find_unmet_premise", "get_history", "MicroworldSource", "PapersSource", "PublicSource",
+    "History", "find_unmet_premise", "find_unread", "get_history", "MicroworldSource", "PapersSource", "PublicSource",
     "get_source"]
