@@ -2650,6 +2650,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                                                                  'sentnb/recipes/recipe.py'),
                                        'sentnb.recipes.recipe.Recipe.pairs': ( 'api/4_recipes/recipe.html#recipe.pairs',
                                                                                'sentnb/recipes/recipe.py'),
+                                       'sentnb.recipes.recipe.Recipe.reset_training': ( 'api/4_recipes/recipe.html#recipe.reset_training',
+                                                                                        'sentnb/recipes/recipe.py'),
                                        'sentnb.recipes.recipe.Recipe.steps': ( 'api/4_recipes/recipe.html#recipe.steps',
                                                                                'sentnb/recipes/recipe.py'),
                                        'sentnb.recipes.recipe._check_stages': ( 'api/4_recipes/recipe.html#_check_stages',

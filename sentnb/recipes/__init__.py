@@ -70,5 +70,6 @@ _all_ = [
     "unpaired_p_value", "load_inference_triples",
     "load_translated_sentences",
     "load_similarity_tests", "load_sentences", "load_language_tests", "load_transfer_tasks", "HISTORIES",
-    "History", "find_unmet_premise", "find_unread", "get_history", "MicroworldSource", "PapersSource", "PublicSource",
+    "History", "find_unmet_premise", "find_unread", "get_history", "MicroworldSource", "PapersSource",
+    "PublicSource",
     "get_source"]

@@ -53,7 +53,8 @@ def _check_stages(stages: tuple) -> None:
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #7c5bd57f
 @dataclasses.dataclass(frozen=True)
-@validated(weighed=one_of(True, False, "by language"), members=integer(1, len(MEMBERS)))
+@validated(weighed=one_of(True, False, "by language"), hard_negatives=one_of(True, False, "left out"),
+           members=integer(1, len(MEMBERS)))
 class Recipe:
     """What makes a sentence encoder.
 
@@ -93,8 +94,8 @@ class Recipe:
     dropout : float, default .1
     typo_rate : float, default .25
         share of first sentences that are misspelt, after the visual stage
-    hard_negatives : bool, default False
-        contradictions, in the reasoning stage
+    hard_negatives : bool|str, default False
+        the reasoning stage reads triples alone, with contradictions; "left out": the same without them
     parallel : float, default 1.
         share of the parallel text
     languages : tuple|None, default None
@@ -129,7 +130,8 @@ class Recipe:
     warmup: float = .1 # share of the steps of each stage
     dropout: float = .1
     typo_rate: float = .25 # share of first sentences that are misspelt, after the visual stage
-    hard_negatives: bool = False # contradictions, in the reasoning stage
+    # the reasoning stage reads triples alone, with contradictions; "left out": the same without them
+    hard_negatives: bool|str = False
     parallel: float = 1. # share of the parallel text
     languages: tuple|None = None # of the parallel text; None: all that there are
     lexical_texts: int = 8_000 # sentences of each language for the lexical stage
@@ -181,7 +183,8 @@ def steps(self: Recipe,
     -------
     int
     """
-    return max(1, round(share*length/self.batch/(1.5 if name == "reasoning" and self.hard_negatives else 1)))
+    pairs_each = 1.5 if name == "reasoning" and self.hard_negatives is True else 1
+    return max(1, round(share*length/self.batch/pairs_each))
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #735e184a
 @patch
@@ -225,6 +228,22 @@ def encoder(self: Recipe,
         languages, texts = zip(*data.in_each_language(self.counted_texts, seed))
         encoder.fit_patch_weights(list(texts), languages if self.weighed == "by language" else None)
     return encoder.to(device)
+
+# %% ../../nbs/api/4_recipes/05_recipe.ipynb #23e6194b
+_TRAINING_FIELDS = ("stages", "temperature", "batch", "lr", "warmup", "typo_rate", "hard_negatives",
+                    "parallel", "languages", "lexical_texts", "members", "anchored", "one_source")
+
+@patch
+def reset_training(self: Recipe) -> Recipe: # equal for recipes that differ only in their training
+    """A recipe with the same initial encoder and the default training.
+
+    Returns
+    -------
+    Recipe
+        equal for recipes that differ only in their training
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    return dataclasses.replace(self, **{name: defaults[name] for name in _TRAINING_FIELDS})
 
 # %% ../../nbs/api/4_recipes/05_recipe.ipynb #2d10e85f
 def drop_words(
@@ -299,7 +318,9 @@ def stage_examples(
     """
     if name == "visual": return data.sentences, MEMBERS[0], None
     if name == "topical": return data.documents, Spans(), None
-    if name == "reasoning" and recipe.hard_negatives: return data.triples, Pairs(), None
+    if name == "reasoning" and recipe.hard_negatives:
+        rows = data.triples if recipe.hard_negatives is True else [row[:2] for row in data.triples]
+        return rows, Pairs(), None
     if name == "reasoning": rows = _english(data)
     else:
         makers = {"lexical": _subsets, "cross-lingual": _cross_lingual, "together": _draw_rows}
@@ -358,8 +379,9 @@ def train_recipe(
             return branch.grow(stage_name, _stage(recipe, name, rows, view, groups, steps), seed=seed,
                                **options)
         if name == "visual" and n > 1:
-            branch = Branch.average([grown(f"visual-{k}", MEMBERS[k], max(1, steps//n)) for k in range(n)])
+            members = [grown(f"visual-{k}", MEMBERS[k], max(1, steps//n)) for k in range(n)]
+            branch = Branch.average(members, start=branch)
         else: branch = grown(f"{i}-{name}", view, steps)
         history += branch.history
-    if recipe.anchored: branch = Branch.average([start, branch])
+    if recipe.anchored: branch = Branch.average([start, branch], start=start)
     return dataclasses.replace(branch, history=history)

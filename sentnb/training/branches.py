@@ -161,6 +161,7 @@ def root(cls: Branch,
 @patch(cls_method=True)
 def average(cls: Branch,
     branches: Sequence[Branch], # branches of the same architecture
+    start: Branch|None=None, # the branch that all of them grew from, or are: its seconds count once
 ) -> Branch:
     """A branch with the uniform average of their weights (`average_weights`).
 
@@ -168,6 +169,8 @@ def average(cls: Branch,
     ----------
     branches : Sequence[Branch]
         branches of the same architecture
+    start : Branch|None, default None
+        the branch that all of them grew from, or are: its seconds count once
 
     Returns
     -------
@@ -176,7 +179,8 @@ def average(cls: Branch,
     encoder = average_weights([branch.encoder for branch in branches])
     key = fingerprint([branch.key for branch in branches])
     commits = tuple(dict.fromkeys(commit for branch in branches for commit in branch.commits))
-    seconds = sum(branch.seconds for branch in branches)
+    shared = start.seconds if start else 0.
+    seconds = shared + sum(branch.seconds - shared for branch in branches)
     return cls(encoder, key, branches[0].store, seconds=seconds, commits=commits)
 
 # %% ../../nbs/api/3_training/09_branches.ipynb #1f70c3ba
