@@ -2462,6 +2462,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/sentnb', 'doc_host': '', '
                                      'sentnb.recipes.data.TrainingData': ('api/4_recipes/data.html#trainingdata', 'sentnb/recipes/data.py'),
                                      'sentnb.recipes.data.TrainingData.in_each_language': ( 'api/4_recipes/data.html#trainingdata.in_each_language',
                                                                                             'sentnb/recipes/data.py'),
+                                     'sentnb.recipes.data.TrainingData.inference_pairs': ( 'api/4_recipes/data.html#trainingdata.inference_pairs',
+                                                                                           'sentnb/recipes/data.py'),
                                      'sentnb.recipes.data.TrainingData.pairs': ( 'api/4_recipes/data.html#trainingdata.pairs',
                                                                                  'sentnb/recipes/data.py'),
                                      'sentnb.recipes.data.TrainingData.parallel': ( 'api/4_recipes/data.html#trainingdata.parallel',

@@ -267,6 +267,12 @@ class TrainingData:
         return corpora.concatenate(*self.english.values())
 
     @functools.cached_property
+    def inference_pairs(self) -> Sequence[Pair]:
+        "Those of natural language inference alone, the papers' allNLI: without captions."
+        names = self.english.keys() & {"nli", "allNLI"}
+        return corpora.concatenate(*(self.english[name] for name in sorted(names)))
+
+    @functools.cached_property
     def translated(self) -> Sequence[Pair]:
         "All translations, set by set and in each by language."
         return corpora.concatenate(*itertools.chain(*map(dict.values, self.translations.values())))
