@@ -104,8 +104,17 @@ def test_every_notebook_is_in_the_navigation(site):
     copies = [path.relative_to(ROOT).with_suffix(".html")
               for path in ROOT.glob("figures/*/small*/[0-9]*.ipynb")]
     assert [str(name) for name in copies if str(name) not in shown] == []
-    others = [read(site/name) for name in copies if name.parent.name != "small"]
-    assert others and all("with settings of its own" in page for page in others)
+
+
+def test_an_executed_copy_says_which_run_it_is(monkeypatch):
+    pytest.importorskip("sphinx", reason="the site: pip install -e '.[docs]'")
+    monkeypatch.syspath_prepend(str(ROOT/"docs"))
+    build = SimpleNamespace(**run_path(str(ROOT/"docs"/"build.py")))
+    for folder, words in {"small": "whose numbers the project has",
+                          "small-1a2b3c4d": "with settings of its own"}.items():
+        cells = [dict(source="# Title\nText.")]
+        build.as_it_ran(cells, Path("figures", "05_leapfrog", folder, "05_leapfrog.ipynb"))
+        assert cells[0]["source"].startswith("# As it ran: Title") and words in cells[0]["source"]
 
 
 def test_experiments_show_their_figures_and_lead_to_the_report(site):
