@@ -407,6 +407,13 @@ def test_the_committed_page(path):
     assert not re.search(r"(?<!\w)[SPXF]: ", prose), "a letter that is not explained"
 
 
+def test_the_committed_page_has_the_numbers_of_the_summary():
+    summary = re.sub(r"<!--.*?-->", "", (ROOT/"docs"/"summary.md").read_text(encoding="utf-8"))
+    counts = next(part for part in summary.split("\n\n") if part.startswith("Of "))
+    report_text = (ROOT/"figures"/"90_report"/"small"/"report.md").read_text(encoding="utf-8")
+    assert " ".join(counts.split()) in report_text, "make report, after the numbers of docs/summary.md"
+
+
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("path", reports(), ids=lambda path: path.parent.name)
 def test_the_page_is_no_wider_than_the_screen(path, width, tmp_path):
