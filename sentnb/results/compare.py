@@ -396,7 +396,8 @@ def with_models(
     pd.DataFrame
         its numbers, with columns model and named: "row", "column" or ""
     """
-    models = describe_substitutes(record)
+    models = {"GloVe": describe_model("static word vectors")} # no experiment has its corpus
+    models |= describe_substitutes(record)
     def find_model(x):
         for axis in ("row", "column"):
             if name := names_model(x[axis]): return models.get(name, ""), axis
