@@ -363,7 +363,7 @@ class Verdict:
     @property
     def verdict(self) -> str: # one of VERDICTS
         """holds if enough parts hold; fails if they no longer can; cannot be tested if the premise is not
-        met; not run if nothing was; else inconclusive.
+        met, or that of one of the parts that must all hold; not run if nothing was; else inconclusive.
 
         Returns
         -------
@@ -377,6 +377,7 @@ class Verdict:
             return CANNOT_TEST if CANNOT_TEST in verdicts else NOT_RUN
         if self.least is None:
             if FAILS in verdicts: return FAILS
+            if CANNOT_TEST in verdicts: return CANNOT_TEST # that all parts hold cannot be found here
             return verdicts[0] if len(set(verdicts)) == 1 else INCONCLUSIVE
         if verdicts.count(HOLDS) >= self.least: return HOLDS
         return FAILS if len(verdicts) - verdicts.count(FAILS) < self.least else INCONCLUSIVE
